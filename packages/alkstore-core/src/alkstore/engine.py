@@ -1,0 +1,575 @@
+"""The seam: what an engine supplies. Core decides, an engine does I/O.
+
+State model. A *job* is pending, processing (a claim: token, worker id, deadline) or dead; an acked one is gone. A
+*stream* is an append-only log with one position a consumer. A *lease* is a named lock with a fence that grows by every
+acquisition. A *schedule* is a rule with its next boundary. Every method is atomic, takes a batch and commits by itself;
+those of `EngineTransaction` land together at its commit. After a commit, and only then, the engine wakes the topics
+that the commit touched (`Hub` does it for engines that share a process).
+
+Units: an instant is an ``int`` of microseconds since 1970-01-01T00:00:00Z, a duration an ``int`` of microseconds. Every
+instant that an engine computes goes through `numbers.shift`, so it stays within the calendar. *Now* is the engine's
+one clock. Names, numbers and payloads have been checked by core before they get here.
+
+Errors: an engine raises `DatabaseError` with the driver's exception as its cause, `Closed` after `aclose`, and what a
+method names; nothing else. A method that raised before its commit leaves nothing behind.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+__all__ = [
+    "Ack",
+    "Cancel",
+    "Claimed",
+    "Engine",
+    "EngineTransaction",
+    "EventRecord",
+    "Fail",
+    "Fired",
+    "Heartbeat",
+    "JobCounts",
+    "JobFilter",
+    "JobRecord",
+    "JobState",
+    "LockEngine",
+    "LockRecord",
+    "Names",
+    "NewEvent",
+    "NewJob",
+    "NewSchedule",
+    "NewWake",
+    "OffsetSave",
+    "QueueEngine",
+    "Redrive",
+    "Release",
+    "Retry",
+    "ScheduleEngine",
+    "ScheduleRecord",
+    "Settle",
+    "Signal",
+    "StreamEngine",
+    "Taken",
+    "Topic",
+    "TopicKind",
+    "Traits",
+    "TransactionEngine",
+    "WakeEngine",
+    "Watch",
+]
+
+
+# ---------------------------------------------------------------- queue: records and changes
+
+
+class JobState(enum.Enum):
+    """Where a job stands; an acked job has no row."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DEAD = "dead"
+
+
+class NewJob(NamedTuple):
+    """A job to insert, its stamps resolved. ``delay`` beats ``run_at``; both None means ready now.
+
+    The engine stores ``run_at = now + delay``, or the instant given, and ``expires_at = now + expires``.
+    """
+
+    queue: str
+    payload: bytes
+    headers: bytes
+    priority: int
+    delay: int | None
+    run_at: int | None
+    visibility_timeout: int
+    max_attempts: int
+    base_delay: int
+    expires: int | None
+
+
+class JobRecord(NamedTuple):
+    """A job as stored. ``token`` is the live claim's, unique for every claim of every job; None when unclaimed."""
+
+    id: int
+    queue: str
+    payload: bytes
+    headers: bytes
+    state: JobState
+    priority: int
+    run_at: int
+    expires_at: int | None
+    attempts: int
+    max_attempts: int
+    visibility_timeout: int
+    base_delay: int
+    worker_id: str | None
+    deadline: int | None
+    created_at: int
+    scheduled_for: int | None
+    retry_error: str | None
+    last_error: str | None
+    died_at: int | None
+    token: int | None
+
+
+class JobFilter(NamedTuple):
+    """Which jobs of one queue to read, in id order: those of ``ids``, else all with id > ``after``; then the rest applies.
+
+    ``error`` is a substring of ``last_error`` or ``retry_error``.
+    """
+
+    ids: tuple[int, ...] | None = None
+    state: JobState | None = None
+    error: str | None = None
+    after: int = 0
+    limit: int = 100
+
+
+class Claimed(NamedTuple):
+    """What a claim took, in claim order, and when it is worth asking again.
+
+    ``next_at`` is the earliest instant at which a row that is not claimable now becomes claimable by itself (a run_at,
+    a deadline); None if there is none. It matters only when fewer jobs came back than were asked for.
+    """
+
+    jobs: Sequence[JobRecord]
+    next_at: int | None
+
+
+class Ack(NamedTuple):
+    """Done: delete the row."""
+
+    queue: str
+    id: int
+    token: int
+
+
+class Retry(NamedTuple):
+    """Again at now + ``delay``: PENDING, attempts kept, ``retry_error`` set. Core never sends it on the last attempt."""
+
+    queue: str
+    id: int
+    token: int
+    delay: int
+    error: str | None
+
+
+class Fail(NamedTuple):
+    """Never again: DEAD with ``last_error`` and ``died_at``; ``retry_error`` is cleared."""
+
+    queue: str
+    id: int
+    token: int
+    error: str
+
+
+class Release(NamedTuple):
+    """Not tried: PENDING with run_at unchanged and attempts as before the claim."""
+
+    queue: str
+    id: int
+    token: int
+
+
+class Heartbeat(NamedTuple):
+    """Longer: deadline = now + ``window``."""
+
+    queue: str
+    id: int
+    token: int
+    window: int
+
+
+class Cancel(NamedTuple):
+    """Remove a PENDING row of this queue."""
+
+    queue: str
+    id: int
+
+
+class Redrive(NamedTuple):
+    """Make a DEAD row of this queue PENDING: run_at now, attempts 0, no expiry, no errors."""
+
+    queue: str
+    id: int
+
+
+Settle = Ack | Retry | Fail | Release | Heartbeat | Cancel | Redrive
+
+
+class JobCounts(NamedTuple):
+    """The rows of one queue by what a claim would make of them; ``oldest_ready_age`` is a duration."""
+
+    ready: int
+    delayed: int
+    processing: int
+    stale: int
+    dead: int
+    oldest_ready_age: int | None
+
+
+# ---------------------------------------------------------------- stream, wake, lock, schedule: records
+
+
+class NewEvent(NamedTuple):
+    """An event to append."""
+
+    stream: str
+    key: str | None
+    payload: bytes
+    headers: bytes
+
+
+class EventRecord(NamedTuple):
+    """An event as stored."""
+
+    offset: int
+    stream: str
+    key: str | None
+    payload: bytes
+    headers: bytes
+    created_at: int
+
+
+class OffsetSave(NamedTuple):
+    """What a compare-and-set of a position found, and whether it saved."""
+
+    found: int
+    saved: bool
+
+
+class NewWake(NamedTuple):
+    """A notify: the channel, and what a listener outside alkstore is to see (None: nothing)."""
+
+    channel: str
+    payload: bytes | None
+
+
+class Taken(NamedTuple):
+    """The answer of `take_lock`: our ``fence``, or None with the holder's ``expires_at``."""
+
+    fence: int | None
+    expires_at: int
+
+
+class LockRecord(NamedTuple):
+    """A lock that is held now."""
+
+    name: str
+    fence: int
+    expires_at: int
+
+
+class NewSchedule(NamedTuple):
+    """A schedule to write, its stamps resolved; ``every`` is the interval that ``spec`` says."""
+
+    name: str
+    spec: str
+    every: int
+    anchor: int | None
+    queue: str
+    payload: bytes
+    priority: int
+    visibility_timeout: int
+    max_attempts: int
+    base_delay: int
+    expires: int | None
+
+
+class ScheduleRecord(NamedTuple):
+    """A schedule as stored."""
+
+    rule: NewSchedule
+    next_fire_at: int
+
+
+class Fired(NamedTuple):
+    """What one pass fired, and the earliest boundary still ahead (None: no schedules).
+
+    ``led`` is False if a fence was given and is not live: then nothing was fired.
+    """
+
+    jobs: int
+    next_at: int | None
+    led: bool
+
+
+class Names(NamedTuple):
+    """The names that have rows, each sorted; ``queues`` holds the outboxes' backing queues too."""
+
+    queues: Sequence[str]
+    streams: Sequence[str]
+
+
+# ---------------------------------------------------------------- waiting
+
+
+class TopicKind(enum.Enum):
+    """What can be waited for. CLOCK is never woken: it only waits for instants."""
+
+    CHANNEL = "channel"
+    STREAM = "stream"
+    QUEUE = "queue"
+    LOCK = "lock"
+    SCHEDULE = "schedule"
+    CLOCK = "clock"
+
+
+class Topic(NamedTuple):
+    """One thing to wait for. SCHEDULE (any schedule changed) and CLOCK have an empty name."""
+
+    kind: TopicKind
+    name: str = ""
+
+
+class Signal(enum.Enum):
+    """Why a wait ended."""
+
+    WOKEN = "woken"
+    RECONNECTED = "reconnected"
+    DUE = "due"
+    CLOSED = "closed"
+
+
+class Watch(Protocol):
+    """Hears of one topic from the moment it was given, and forgets nothing until it is closed.
+
+    Wakes fold into a bounded memory (a counter, or a flag). One task waits at a time; a cancelled wait loses nothing.
+    """
+
+    def poll(self) -> Signal | None:
+        """Take what is pending now: WOKEN, RECONNECTED or CLOSED, or None. Never DUE.
+
+        Raises:
+            DatabaseError: The engine can no longer hear of anything, and why.
+        """
+
+    async def wait(self, until: int | None = None) -> Signal:
+        """Wait for a wake, or until now >= ``until`` (DUE); CLOSED at once and for ever when closed.
+
+        Raises:
+            DatabaseError: The engine can no longer hear of anything, and why.
+        """
+
+    def close(self) -> None:
+        """Stop hearing; ends a wait with CLOSED. From any state, any number of times."""
+
+
+# ---------------------------------------------------------------- the areas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What core must know of an engine to use it well; consumers never see it.
+
+    Attributes:
+        batches: A call costs I/O, so core merges what is awaited at the same time, and claims in a task of its own.
+        notify_limit: Greatest encoded size of a notify payload in bytes; None for no limit.
+        outside_tx: A write beside an open transaction can land before that transaction ends.
+        durable: Storage outlives the process.
+    """
+
+    batches: bool = False
+    notify_limit: int | None = None
+    outside_tx: bool = True
+    durable: bool = False
+
+
+class QueueEngine(Protocol):
+    """Jobs."""
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
+        """Insert all or nothing; wakes each queue once. Gives ids in the order of ``jobs``, increasing, never reused.
+
+        Cost: one round trip. Rows: Q-01, Q-04, Q-22.
+        """
+
+    async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
+        """Read at most ``where.limit`` rows in id order. Never writes, never waits for a writer."""
+
+    async def count_jobs(self, queue: str) -> JobCounts:
+        """Count the rows of one queue. Never writes. Rows: Q-20."""
+
+    async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
+        """Take up to one job for each worker id, in claim order: priority high to low, run_at, id.
+
+        Claimable: PENDING with now >= run_at, or PROCESSING with now >= deadline and attempts left; in both cases
+        not expired. Sets PROCESSING, worker_id, deadline = now + the row's stamp, attempts + 1 and a new token. Moves
+        at most 1,000 lapsed rows without attempts left to DEAD on the way ("visibility timeout lapsed on the last
+        attempt") and never comes back short because of them or of expired ones. A row that an open transaction acked
+        is passed over. Cost: one round trip, O(log n). Rows: Q-05 to Q-08, Q-16.
+        """
+
+    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
+        """Apply each by itself, all in one commit; wakes each queue in which a row became claimable, now or later.
+
+        Ack, Retry, Fail, Release and Heartbeat land only while the row is PROCESSING with this token and
+        now < deadline. Gives for each the instant it took effect (a heartbeat's: the new deadline), or None where it
+        did not land. Cost: one round trip. Rows: Q-09 to Q-19, Q-27.
+        """
+
+    async def sweep_jobs(self, queue: str) -> int:
+        """Move to DEAD what qualified when the sweep began: expired rows that nobody holds ("expired"), lapsed rows
+        without attempts left. Gives how many this call moved. Rows: Q-17.
+        """
+
+    async def purge_jobs(self, queue: str, older_than: int) -> int:
+        """Delete dead rows with died_at < now - ``older_than`` (all of them if that is <= 0); gives how many."""
+
+
+class StreamEngine(Protocol):
+    """Events and consumers' positions."""
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
+        """Append all or nothing; wakes each stream once. Gives offsets in the order of ``events``. Rows: STR-01, STR-14."""
+
+    async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
+        """Read at most ``limit`` (>= 1) events with offset > ``after``, ascending, below every offset that an open
+        transaction may still fill. Never waits for a writer. Rows: STR-03, STR-04.
+        """
+
+    async def read_head(self, stream: str) -> int:
+        """Give the greatest offset that a reader may see now: 0 if there never was one, unchanged by trims."""
+
+    async def trim_events(self, stream: str, horizon: int) -> int:
+        """Delete readable events with offset <= ``horizon``; gives how many. Wakes nothing. Rows: STR-11."""
+
+    async def read_offsets(self, stream: str, consumer: str | None = None) -> Mapping[str, int]:
+        """Give the saved position of one consumer, or of all; who never saved is absent."""
+
+    async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
+        """Save a position: any value if ``backwards``, else only a greater one. True if it moved. Rows: STR-06."""
+
+
+class WakeEngine(Protocol):
+    """Wakes."""
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None:
+        """Commit a wake for each channel. Rows: WAKE-01 to WAKE-04."""
+
+    async def watch(self, topic: Topic) -> Watch:
+        """Hear of a topic: every commit after this returned, none that was acknowledged before. Rows: WAKE-02."""
+
+
+class LockEngine(Protocol):
+    """Leases."""
+
+    async def take_lock(self, name: str, ttl: int) -> Taken:
+        """Take a free or lapsed lock until now + ``ttl``, with a fence above every earlier one of this name."""
+
+    async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
+        """Move the end of a live lease to now + ``ttl``; ``ttl`` 0 frees it and wakes the topic.
+
+        Gives the new end, or None if this fence is not live: then nothing changed. Rows: LOCK-02 to LOCK-04.
+        """
+
+    async def list_locks(self) -> Sequence[LockRecord]:
+        """Give the locks held now, sorted by name."""
+
+
+class ScheduleEngine(Protocol):
+    """Schedules."""
+
+    async def put_schedule(self, schedule: NewSchedule) -> ScheduleRecord:
+        """Write by name, whole. Same interval and anchor keep next_fire_at; else `interval.first_boundary` sets it.
+
+        Wakes the SCHEDULE topic. Rows: SCHED-01, SCHED-03.
+        """
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete by name; wakes the SCHEDULE topic. True if it was there."""
+
+    async def fire_schedules(self, lease: tuple[str, int] | None) -> Fired:
+        """Fire what is due, each schedule's fires and advance in one atomic step with the check of the lease.
+
+        ``lease`` is the runner's lock name and fence, None for a single pass. `interval.due_boundaries` says which
+        boundaries and what comes next. Wakes the queues. Rows: SCHED-04 to SCHED-07, SCHED-10.
+        """
+
+    async def list_schedules(self) -> Sequence[ScheduleRecord]:
+        """Give all, sorted by name."""
+
+
+class EngineTransaction(Protocol):
+    """One open transaction: nothing of it is seen by anybody else before `commit`, and nothing wakes.
+
+    Methods named as on `Engine` do the same within the transaction, and see its own writes. Any of them raises
+    `Closed` once the transaction ended, `DatabaseError` if it waited too long or was chosen to break a deadlock (the
+    transaction is then rolled back).
+    """
+
+    @property
+    def is_open(self) -> bool:
+        """Whether operations still ride this transaction."""
+
+    @property
+    def connection(self) -> object:
+        """The driver's connection, for the caller's own SQL.
+
+        Raises:
+            InvalidArgument: The engine has none.
+        """
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]: ...
+
+    async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]: ...
+
+    async def settle_jobs(self, settles: Sequence[Ack]) -> Sequence[int | None]:
+        """Hold each live claim's row so that no claim, sweep or settle touches it, and delete it at commit."""
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]: ...
+
+    async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
+        """As on `Engine`, with own events, up to the first offset that another open transaction may still fill."""
+
+    async def read_offset(self, stream: str, consumer: str, *, hold: bool) -> int:
+        """Give the position; with ``hold`` no other transaction moves or holds it until this one ends."""
+
+    async def save_offset(self, stream: str, consumer: str, offset: int, expected: int | None) -> OffsetSave:
+        """Hold the position, and save if it is ``expected`` (None: if ``offset`` is greater)."""
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None: ...
+
+    async def commit(self) -> None:
+        """Land all of it in one step, then wake what it touched.
+
+        Raises:
+            DatabaseError: Nothing landed, or (the cause says so) the outcome is unknown.
+            OffsetConflict: A saved position was reset by somebody else since; nothing landed.
+        """
+
+    async def rollback(self) -> None:
+        """Leave no trace; harmless on an ended transaction."""
+
+    def abandon(self) -> None:
+        """End without awaiting, from the garbage collector: nothing lands, everything held is freed."""
+
+
+class TransactionEngine(Protocol):
+    """Transactions and life."""
+
+    async def begin(self, connection: object | None = None) -> EngineTransaction:
+        """Begin a transaction, or ride the one that is open on the caller's ``connection`` (commit and rollback are
+        then the caller's).
+
+        Raises:
+            InvalidArgument: ``connection`` cannot be joined, and why.
+        """
+
+    async def list_names(self) -> Names:
+        """Give the names that have rows. Never writes."""
+
+    async def aclose(self) -> None:
+        """Finish what was handed over, roll open transactions back, end every watch with CLOSED, free everything."""
+
+
+class Engine(
+    QueueEngine, StreamEngine, WakeEngine, LockEngine, ScheduleEngine, TransactionEngine, Protocol
+):
+    """Everything. Fulfil it by shape; nothing is inherited, so nothing works by accident."""
+
+    @property
+    def traits(self) -> Traits:
+        """What core must know to use this engine well."""
