@@ -1,0 +1,199 @@
+"""What an engine's author supplies: a column, its backend, and a factory of stores whose time the suite moves.
+
+A *column* is cheap to make and does no I/O. Its *backend* (a server, a directory, nothing) lives for a whole run, in an
+event loop of its own, so it must hold nothing that is bound to a loop. A *scope* is empty storage for one case, and
+gives the *factory* that the case uses; both live in that case's own event loop. Everything is matched by shape;
+`alkstore_contract_suite.in_process` has a ready backend and factory for engines that live in the caller's process.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from alkstore import Store, Tx
+
+__all__ = [
+    "Available",
+    "Backend",
+    "Business",
+    "Capability",
+    "ClockMode",
+    "Connect",
+    "Crash",
+    "EngineColumn",
+    "Fault",
+    "Missing",
+    "Planned",
+    "StoreFactory",
+    "Supported",
+    "Unsupported",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """The engine has it, so every row that needs it is required."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """The engine cannot have it; the report shows why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The engine will have it; the report shows what is planned."""
+
+    what: str
+
+
+Capability: TypeAlias = Supported | Unsupported | Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """The column can run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The column cannot run here; ``advice`` says what to set or to install."""
+
+    advice: str
+
+
+class ClockMode(enum.Enum):
+    """Where the engine's *now* comes from, for the report."""
+
+    INJECTED = "injected"
+    SERVER = "server"
+    SHIFTED = "shifted"
+
+
+class Crash(enum.Enum):
+    """How a store dies without a close."""
+
+    DROP = "drop"
+    KILL = "kill"
+
+
+class Fault(enum.Enum):
+    """What can go wrong with storage while a store is open."""
+
+    COMMIT_FAILS = "commit fails"
+    STORAGE_AWAY = "storage away"
+    STORAGE_FULL = "storage full"
+    READ_ONLY = "read only"
+    SERVER_RESTART = "server restart"
+    LISTENER_LOST = "listener lost"
+    LISTENER_SILENT = "listener silent"
+    WATCHER_DIES = "watcher dies"
+    WAKES_LOST = "wakes lost"
+
+
+class Connect(Protocol):
+    """A recipe that can be pickled: opens a store on the same storage and clock in another process."""
+
+    def __call__(self) -> Awaitable[Store]: ...
+
+
+class Business(Protocol):
+    """The caller's own data beside alkstore's, written by the caller's own SQL."""
+
+    async def write(self, tx: Tx, key: str, value: str) -> None:
+        """Write through the connection of an open transaction."""
+
+    async def read(self, key: str) -> str | None:
+        """Read what is committed; None if nothing is."""
+
+
+class StoreFactory(Protocol):
+    """Opens stores on the storage of one case, and moves the time that they see."""
+
+    async def open(self, instance: str = "a") -> Store:
+        """Open a store with connections of its own on this scope's storage. The suite closes it.
+
+        An engine without ``multi_process`` gives a store of its own storage, on the same clock.
+        """
+
+    async def reopen(self, store: Store) -> Store:
+        """Close a store, and open another one on what it left."""
+
+    async def crash(self, store: Store, kind: Crash) -> None:
+        """End a store without any of the work of a close."""
+
+    async def advance(self, seconds: float) -> None:
+        """Move now by exactly so much, which may be negative; between calls time stands still.
+
+        Returns when every open store, those of child processes too, has looked at its waits again.
+        """
+
+    async def now(self) -> datetime:
+        """Give now as the stores see it, aware, in UTC, to the microsecond."""
+
+    async def settle(self) -> None:
+        """Return when everything that can be delivered at this instant has been delivered."""
+
+    def remote(self) -> Connect | None:
+        """Give what another process needs; None without ``multi_process``."""
+
+    def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
+        """Break a store's storage for the length of a block, or say why that cannot happen here."""
+
+    def business(self) -> Business | None:
+        """Give the caller's own data; None without ``sql``."""
+
+    async def foreign_schema(self, newer: bool) -> None:
+        """Leave the storage as a newer, or as the oldest supported, schema version would have written it."""
+
+    async def dump_restore(self) -> "StoreFactory | None":
+        """Copy the storage into another server, and give a factory on the copy; None where there is no such thing."""
+
+    def outside(self, channel: str) -> AsyncIterator[bytes] | None:
+        """Give the notify payloads that somebody who is not alkstore sees; None if nobody else can listen."""
+
+
+class Backend(Protocol):
+    """What all the cases of one run share."""
+
+    def scope(self, case: str) -> AbstractAsyncContextManager[StoreFactory]:
+        """Give empty storage for one case; ``case`` is unique in the run and also names the case's randomness."""
+
+
+class EngineColumn(Protocol):
+    """An engine as the suite sees it. Rows: VER-02."""
+
+    @property
+    def name(self) -> str:
+        """What ``--alk-engine`` calls it."""
+
+    @property
+    def version(self) -> str:
+        """The version of the engine's distribution."""
+
+    @property
+    def contract(self) -> str:
+        """The version of the contract that the engine was built for."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Capability]:
+        """Every word of `row.CAPABILITIES`; the suite refuses a column that leaves one out."""
+
+    @property
+    def omitted(self) -> Mapping[str, str]:
+        """Ids of rows that the engine cannot express at all, each with a reason."""
+
+    @property
+    def clock(self) -> ClockMode:
+        """Where *now* comes from."""
+
+    def available(self) -> Available | Missing:
+        """Say whether the column can run on this machine. Quick, no I/O beyond looking."""
+
+    def backend(self, worker: str) -> AbstractAsyncContextManager[Backend]:
+        """Start what the cases share; ``worker`` tells parallel test processes apart."""

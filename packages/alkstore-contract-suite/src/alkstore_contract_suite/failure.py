@@ -1,0 +1,42 @@
+"""Why a case did not pass, as exceptions that rows never write themselves."""
+
+import reprlib
+from typing import Final
+
+__all__ = ["ContractFailure", "Inconclusive", "shown"]
+
+SHOWN_CHARACTERS: Final = 400
+"""How much of a value a report shows; a payload of a mebibyte would bury the promise."""
+
+_REPR: Final = reprlib.Repr()
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
+_REPR.maxstring = 160
+_REPR.maxother = 240
+
+
+def shown(value: object) -> str:
+    """Give a value's repr, cut and escaped, so that every terminal and every report can carry it."""
+    try:
+        text = _REPR.repr(value)
+    except Exception as error:  # noqa: BLE001 - the value's own __repr__; the report must not break on it
+        text = f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
+    if len(text) > SHOWN_CHARACTERS:
+        text = f"{text[:SHOWN_CHARACTERS]}…"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+class ContractFailure(AssertionError):
+    """A promise was not kept."""
+
+    def __init__(self, promise: str, expected: str, observed: str) -> None:
+        super().__init__(promise, expected, observed)
+        self.promise = promise
+        self.expected = expected
+        self.observed = observed
+
+    def __str__(self) -> str:
+        return f"{self.promise}: expected {self.expected}, observed {self.observed}"
+
+
+class Inconclusive(Exception):
+    """The case could not show what it is there to show, so it is neither passed nor failed."""
