@@ -1,0 +1,54 @@
+"""The hook by which an engine's distribution makes itself known, and what it says about itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pluggy
+
+if TYPE_CHECKING:  # the store imports what imports this module
+    from alkstore.store import Store
+
+__all__ = ["CONTRACT_VERSION", "GROUP", "EngineRegistration", "alkstore_engine", "hookimpl", "hookspec"]
+
+CONTRACT_VERSION: Final = "1.0"
+"""The contract that this core, and an engine that registers with it, honours: major.minor."""
+
+GROUP: Final = "alkstore"
+"""The entry-point group, and the name of the pluggy project."""
+
+hookspec: Final = pluggy.HookspecMarker(GROUP)
+hookimpl: Final = pluggy.HookimplMarker(GROUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRegistration:
+    """What an engine says about itself; read by `alkstore.open` and by the contract suite.
+
+    Attributes:
+        schemes: Lower-case URL schemes that it opens, every spelling of them (``sqlite``, ``sqlite+aiosqlite``).
+        open: Makes an unopened store of a URL (its scheme in lower case) and the options given.
+        package: The distribution that a message tells people to install or upgrade.
+        contract_version: The contract that it was built for, as text: its own copy, not core's constant.
+        capabilities: ``durable``, ``multi_process``, ``sql``, ``listen``, ``reconnects``, ``notify_limit`` and the
+            like. True or a number: it has it. False or a text that says why: it has not.
+        options: Names of its own options, beside those that every engine takes.
+        durable: Storage outlives the process; if it does not, opening by URL logs a warning.
+        omitted: Row id to the reason why this engine cannot express that row.
+
+    Rows: VER-02.
+    """
+
+    schemes: tuple[str, ...]
+    open: "Callable[[str, Mapping[str, object]], Store]"
+    package: str
+    contract_version: str
+    durable: bool
+    capabilities: Mapping[str, bool | int | str | None] = field(default_factory=dict)
+    options: frozenset[str] = frozenset()
+    omitted: Mapping[str, str] = field(default_factory=dict)
+
+
+@hookspec
+def alkstore_engine() -> EngineRegistration:  # type: ignore[empty-body]  # a specification has no body
+    """Describe the engine of this distribution. Called once a process; does no I/O and imports no more than it must."""
