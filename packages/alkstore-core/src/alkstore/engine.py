@@ -565,9 +565,7 @@ class TransactionEngine(Protocol):
         """Finish what was handed over, roll open transactions back, end every watch with CLOSED, free everything."""
 
 
-class Engine(
-    QueueEngine, StreamEngine, WakeEngine, LockEngine, ScheduleEngine, TransactionEngine, Protocol
-):
+class Engine(QueueEngine, StreamEngine, WakeEngine, LockEngine, ScheduleEngine, TransactionEngine, Protocol):
     """Everything. Fulfil it by shape; nothing is inherited, so nothing works by accident."""
 
     @property

@@ -125,9 +125,7 @@ class PayloadTooLarge(AlkstoreError):
         self.limit = limit
 
     def _text(self) -> str:
-        return (
-            f"notify payload must be at most {self.limit} bytes, got {self.size}; store the data and send its id"
-        )
+        return f"notify payload must be at most {self.limit} bytes, got {self.size}; store the data and send its id"
 
 
 class CodecError(AlkstoreError):
@@ -150,7 +148,9 @@ class LockLost(AlkstoreError):
         self.name = name
 
     def _text(self) -> str:
-        return f"lock {show(self.name)} was lost before its block ended; what the block did may have overlapped"
+        return (
+            f"lock {show(self.name)} was lost before its block ended; what the block did may have overlapped"
+        )
 
 
 class LockTimeout(AlkstoreError, TimeoutError):
@@ -226,8 +226,17 @@ class SchemaMismatch(AlkstoreError):
         self.known = known
 
     def _text(self) -> str:
-        return f"storage has schema version {self.found}, this engine knows up to {self.known}; upgrade alkstore"
+        return (
+            f"storage has schema version {self.found}, this engine knows up to {self.known}; upgrade alkstore"
+        )
 
 
 class DatabaseError(AlkstoreError):
-    """The engine failed. The driver's exception is the ``__cause__``; what failed may be tried again."""
+    """The engine failed. The driver's exception is the ``__cause__``; what failed may be tried again.
+
+    Attributes:
+        outcome_unknown: The write may have landed all the same: an engine sets it where a commit was sent and not
+            answered. False means that nothing landed, and only then is anything repeated (DUR-11).
+    """
+
+    outcome_unknown: bool = False

@@ -42,7 +42,9 @@ def resolve(
         under.visibility_timeout
         if visibility_timeout is None
         else numbers.duration(visibility_timeout, "visibility_timeout", positive=True),
-        under.max_attempts if max_attempts is None else numbers.integer(max_attempts, "max_attempts", least=1),
+        under.max_attempts
+        if max_attempts is None
+        else numbers.integer(max_attempts, "max_attempts", least=1),
         under.base_delay if base_delay is None else numbers.duration(base_delay, "base_delay", least=0),
         under.expires if expires is None else numbers.duration(expires, "expires"),
     )

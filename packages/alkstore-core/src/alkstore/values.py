@@ -50,7 +50,7 @@ class _Value:
         raise AttributeError(f"{type(self).__name__} is read-only, cannot delete {name!r}")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._record == other._record  # type: ignore[attr-defined]  # same type
+        return type(other) is type(self) and self._record == other._record
 
     def __hash__(self) -> int:
         return hash((type(self), self._record))
@@ -354,5 +354,10 @@ class QueueStats:
     @classmethod
     def of(cls, counts: JobCounts) -> "QueueStats":
         return cls(
-            counts.ready, counts.delayed, counts.processing, counts.stale, counts.dead, _span(counts.oldest_ready_age)
+            counts.ready,
+            counts.delayed,
+            counts.processing,
+            counts.stale,
+            counts.dead,
+            _span(counts.oldest_ready_age),
         )

@@ -73,7 +73,7 @@ class Hub:
 class _HubWatch:
     """A counter (channels: one wake a notify) or a flag (everything else), and at most one waiter."""
 
-    __slots__ = ("_error", "_ended", "_hub", "_pending", "_reconnected", "_waiter", "topic")
+    __slots__ = ("_ended", "_error", "_hub", "_pending", "_reconnected", "_waiter", "topic")
 
     def __init__(self, hub: Hub, topic: Topic) -> None:
         self.topic = topic

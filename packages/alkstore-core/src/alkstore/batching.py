@@ -1,0 +1,277 @@
+"""Opportunistic group commit: what is awaited at the same time lands in one commit.
+
+Each kind of write has a lane. A lane is idle, or one flush of it runs. A call that finds its lane idle flushes itself, in
+its own task: nothing is added to what the engine costs. A call that finds it busy waits in line, and a task, which lives
+while the line does, flushes the line in batches. No timer is involved, so nobody waits for company.
+
+A batch is all or nothing in the engine. When it fails, and the engine knows that nothing landed, its calls are flushed
+one by one, so that a call fails by its own fault alone. When the outcome is unknown every call gets the error: a repeated
+write could land twice (DUR-11).
+
+A caller that is cancelled while it waits in line has done nothing. Later its outcome is unknown, but the flush goes on:
+it carries the others.
+"""
+
+import asyncio
+import contextvars
+import copy
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from alkstore.engine import Fail, NewEvent, NewJob, NewWake, Retry, Settle
+from alkstore.errors import AlkstoreError, Closed, DatabaseError
+
+__all__ = ["Batcher"]
+
+MAX_ROWS: Final = 1_000
+"""Rows of a batch: beyond it a row costs no less, and the first caller waits longer for its answer."""
+
+MAX_BYTES: Final = 1 << 20
+"""Bytes of payload of a batch, so that one flush of large payloads does not hold up small ones behind it."""
+
+CLOSE_LIMIT: Final = 5.0
+"""Seconds that `Batcher.close` waits for what was accepted (DUR-06)."""
+
+PATIENCE: Final = 1.0
+"""Seconds. A call that is at fault fails at once; an error that took longer is the storage's (a lock, a lost server), and
+trying each call by itself would let the last caller wait a thousand times as long."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Storage(Protocol):
+    """The writes of an engine that are merged."""
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]: ...
+
+    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]: ...
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]: ...
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None: ...
+
+
+class Batcher:
+    """The writes of an engine whose calls cost I/O, merged. Each method does what the engine's of that name does.
+
+    One call is never split: it is atomic. Within a kind the order of calls is kept. For one event loop.
+    """
+
+    def __init__(self, engine: Storage) -> None:
+        self._jobs = _Lane(engine.insert_jobs, lambda job: len(job.payload) + len(job.headers))
+        self._settles = _Lane(engine.settle_jobs, _settle_size)
+        self._events = _Lane(engine.append_events, lambda event: len(event.payload) + len(event.headers))
+        self._wakes = _Lane(_answering(engine.notify), lambda wake: len(wake.payload or b""))
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
+        return await self._jobs.submit(jobs)
+
+    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
+        return await self._settles.submit(settles)
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
+        return await self._events.submit(events)
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None:
+        await self._wakes.submit(wakes)
+
+    async def close(self, limit: float = CLOSE_LIMIT) -> None:
+        """Refuse further calls with `Closed` and let those accepted finish, for so many seconds.
+
+        What is still in line then is `Closed`; what was handed to the engine is a `DatabaseError` of unknown outcome.
+        """
+        lanes = (self._jobs, self._settles, self._events, self._wakes)
+        for lane in lanes:
+            lane.refuse()
+        try:
+            async with asyncio.timeout(limit):
+                await asyncio.gather(*(lane.drain() for lane in lanes))
+        except TimeoutError:
+            for lane in lanes:
+                lane.abort()
+
+
+def _settle_size(settle: Settle) -> int:
+    return len(settle.error or "") if isinstance(settle, (Retry, Fail)) else 0
+
+
+def _answering(
+    notify: Callable[[Sequence[NewWake]], Awaitable[None]],
+) -> Callable[[Sequence[NewWake]], Awaitable[Sequence[None]]]:
+    async def write(wakes: Sequence[NewWake]) -> Sequence[None]:
+        await notify(wakes)
+        return [None] * len(wakes)
+
+    return write
+
+
+class _Call(Generic[Item, Result]):
+    """One caller in line."""
+
+    __slots__ = ("answer", "items", "size")
+
+    def __init__(self, items: Sequence[Item], size: int) -> None:
+        self.items = items
+        self.size = size
+        self.answer: asyncio.Future[Sequence[Result]] = asyncio.get_running_loop().create_future()
+
+
+class _Lane(Generic[Item, Result]):
+    """The writes of one kind: at most one flush runs, the rest stands in line."""
+
+    def __init__(
+        self, write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], size: Callable[[Item], int]
+    ) -> None:
+        self._write = write
+        self._size = size
+        self._line: deque[_Call[Item, Result]] = deque()
+        self._is_busy = False
+        self._was_slow = False
+        self._is_refusing = False
+        self._flusher: asyncio.Task[None] | None = None
+        self._drained: asyncio.Event | None = None
+
+    async def submit(self, items: Sequence[Item]) -> Sequence[Result]:
+        if self._is_refusing:
+            raise Closed("store")
+        if not items:
+            return ()
+        if self._is_busy:
+            call: _Call[Item, Result] = _Call(items, sum(map(self._size, items)))
+            self._line.append(call)
+            return await call.answer
+        self._is_busy = True
+        try:
+            return await self._write(items)
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        if not self._line:
+            self._rest()
+            return
+        # In a context of its own, or the line would keep alive what some caller's context holds, a transaction say.
+        loop = asyncio.get_running_loop()
+        self._flusher = loop.create_task(self._flush_line(), context=contextvars.Context())
+
+    def _rest(self) -> None:
+        self._is_busy = False
+        self._flusher = None
+        if self._drained is not None:
+            self._drained.set()
+
+    # ------------------------------------------------------------ flushing
+
+    async def _flush_line(self) -> None:
+        try:
+            while batch := self._take():
+                await self._flush(batch)
+                # Those who were answered call again within this turn; without it the next flush would miss half of them.
+                await asyncio.sleep(0)
+        except BaseException:  # the task was cancelled: nobody in line may wait for ever
+            self._drop()
+            raise
+        finally:
+            self._rest()
+
+    def _take(self) -> list[_Call[Item, Result]]:
+        batch: list[_Call[Item, Result]] = []
+        rows = size = 0
+        while self._line:
+            call = self._line[0]
+            if call.answer.done():  # cancelled before its flush began: it never happened
+                self._line.popleft()
+                continue
+            rows += len(call.items)
+            size += call.size
+            if batch and (rows > MAX_ROWS or size > MAX_BYTES):
+                break
+            batch.append(self._line.popleft())
+        return batch
+
+    async def _flush(self, batch: Sequence[_Call[Item, Result]]) -> None:
+        error = await self._try(batch)
+        if error is None:
+            return
+        if len(batch) == 1 or not self._is_repeatable(error):
+            _fail(batch, error)
+            return
+        waiting = deque(batch)
+        while waiting:
+            call = waiting.popleft()
+            if call.answer.done():
+                continue
+            error = await self._try((call,), waiting)
+            if error is not None:
+                _fail((call,), error)
+                if self._was_slow:
+                    _fail(waiting, error)
+                    return
+
+    async def _try(
+        self, batch: Sequence[_Call[Item, Result]], waiting: Iterable[_Call[Item, Result]] = ()
+    ) -> Exception | None:
+        """Write a batch and answer its calls; gives the error if that failed, and notes whether it took long."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            results = await self._write([item for call in batch for item in call.items])
+        except Exception as error:  # whatever the engine raised is the callers' to see, and the line goes on
+            self._was_slow = clock() - began > PATIENCE
+            return error
+        except BaseException:  # this task was cancelled under the engine's hands: nobody may wait for ever
+            _fail(batch, _unanswered())
+            _fail(waiting, Closed("store"))
+            raise
+        at = 0
+        for call in batch:
+            end = at + len(call.items)
+            if not call.answer.done():
+                call.answer.set_result(results[at:end])
+            at = end
+        return None
+
+    def _is_repeatable(self, error: Exception) -> bool:
+        return isinstance(error, DatabaseError) and not error.outcome_unknown and not self._was_slow
+
+    # ------------------------------------------------------------ the end
+
+    def refuse(self) -> None:
+        self._is_refusing = True
+
+    async def drain(self) -> None:
+        if self._is_busy:
+            self._drained = self._drained or asyncio.Event()
+            await self._drained.wait()
+
+    def abort(self) -> None:
+        if self._flusher is not None:
+            self._flusher.cancel()
+        self._drop()
+
+    def _drop(self) -> None:
+        _fail(self._line, Closed("store"))
+        self._line.clear()
+
+
+def _fail(calls: Iterable[_Call[Item, Result]], error: Exception) -> None:
+    for call in calls:
+        if not call.answer.done():
+            call.answer.set_exception(_own(error))
+
+
+def _own(error: Exception) -> Exception:
+    """Give each caller an error of its own: raised in several tasks, one would collect the tracebacks of all."""
+    if not isinstance(error, AlkstoreError):
+        return error
+    twin = copy.copy(error)
+    twin.__cause__ = error.__cause__
+    return twin
+
+
+def _unanswered() -> DatabaseError:
+    error = DatabaseError("store was closed before the storage answered; the write may have landed or not")
+    error.outcome_unknown = True
+    return error

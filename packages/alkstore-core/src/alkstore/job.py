@@ -1,0 +1,214 @@
+"""The handle on a claimed job: settles once, renews while it is open."""
+
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from alkstore import backoff, numbers, payload
+from alkstore.engine import Ack, Fail, Heartbeat, JobRecord, Release, Retry, Settle
+from alkstore.errors import AlkstoreError, ClaimLost, HandleConsumed
+from alkstore.renewal import Renewal
+from alkstore.stamps import Duration
+from alkstore.values import Job
+
+if TYPE_CHECKING:
+    from alkstore.store import Store
+
+__all__ = ["JobHandle"]
+
+LOGGER: Final = logging.getLogger("alkstore")
+EXHAUSTED: Final = "attempts used up"
+FAILED: Final = "failed"
+
+
+class JobHandle:
+    """One claim of one job.
+
+    ``async with handle:`` acks on a clean exit, retries with an `Exception` and propagates it, releases on cancellation;
+    a body that settled the handle itself is left at that. Rows: Q-09, Q-15, Q-28.
+    """
+
+    __slots__ = ("_consumed", "_job", "_record", "_store")
+
+    def __init__(self, store: "Store", record: JobRecord) -> None:
+        self._store = store
+        self._record = record
+        self._job: Job | None = None
+        self._consumed: str | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job as it was at the claim."""
+        if self._job is None:
+            self._job = Job(self._record)
+        return self._job
+
+    def __repr__(self) -> str:
+        state = self._consumed or "open"
+        return f"JobHandle(id={self._record.id}, queue={self._record.queue!r}, {state})"
+
+    async def ack(self) -> bool:
+        """Delete the job: it is done.
+
+        Returns:
+            True if it landed; False if the claim was no longer live, and nothing changed.
+
+        Raises:
+            HandleConsumed: The handle was settled before.
+            InsideTransaction: The task is inside a transaction; use ``tx.ack``.
+            DatabaseError: The engine failed; the handle stays open.
+
+        Cost: one round trip. Rows: Q-09, Q-10, Q-15.
+        """
+        record = self._record
+        return await self._settle(Ack(record.queue, record.id, record.token or 0), "JobHandle.ack", "acked")
+
+    async def retry(self, *, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+        """Put the job back, to be tried again after a delay; on its last attempt it goes dead.
+
+        Args:
+            error: Why; a text, or an exception with its traceback.
+            delay: Seconds from now; the curve's by default. See `alkstore.backoff`.
+
+        Returns:
+            True if it landed; False if the claim was no longer live.
+
+        Raises:
+            InvalidArgument: ``error`` or ``delay`` is of another type; the handle stays open.
+            HandleConsumed, InsideTransaction, DatabaseError: As `ack`.
+
+        Cost: one round trip. Rows: Q-11, Q-12, Q-25.
+        """
+        record = self._record
+        wait = None if delay is None else max(numbers.duration(delay, "delay"), 0)
+        settle: Settle
+        if record.attempts >= record.max_attempts:
+            text = payload.error_text(error, EXHAUSTED, payload.LAST_ERROR_BYTES)
+            settle = Fail(record.queue, record.id, record.token or 0, text)
+        else:
+            reason = (
+                None if error is None else payload.error_text(error, EXHAUSTED, payload.RETRY_ERROR_BYTES)
+            )
+            if wait is None:
+                wait = backoff.delay(record.attempts, record.base_delay, self._store._random)
+            settle = Retry(record.queue, record.id, record.token or 0, wait, reason)
+        return await self._settle(settle, "JobHandle.retry", "retried")
+
+    async def fail(self, error: str | BaseException | None = None) -> bool:
+        """Move the job to dead at once.
+
+        Returns:
+            True if it landed; False if the claim was no longer live.
+
+        Raises:
+            InvalidArgument: ``error`` is of another type; the handle stays open.
+            HandleConsumed, InsideTransaction, DatabaseError: As `ack`.
+
+        Cost: one round trip. Rows: Q-13, Q-25.
+        """
+        record = self._record
+        text = payload.error_text(error, FAILED, payload.LAST_ERROR_BYTES)
+        return await self._settle(
+            Fail(record.queue, record.id, record.token or 0, text), "JobHandle.fail", "failed"
+        )
+
+    async def release(self) -> bool:
+        """Give the claim back as if it had not been: claimable at once, the attempt not counted.
+
+        Returns:
+            True if it landed; False if the claim was no longer live.
+
+        Raises:
+            HandleConsumed, InsideTransaction, DatabaseError: As `ack`.
+
+        Cost: one round trip. Rows: Q-27.
+        """
+        record = self._record
+        return await self._settle(
+            Release(record.queue, record.id, record.token or 0), "JobHandle.release", "released"
+        )
+
+    async def heartbeat(self, window: Duration | None = None) -> bool:
+        """Move the deadline to now + ``window`` seconds (the row's visibility timeout by default).
+
+        Returns:
+            True if it landed; False if the claim was no longer live: it is not revived.
+
+        Raises:
+            InvalidArgument: ``window`` is not positive.
+            HandleConsumed, InsideTransaction, DatabaseError: As `ack`; the handle stays open.
+
+        Cost: one round trip. Rows: Q-14.
+        """
+        span = self._window(window)
+        self._store._check("JobHandle.heartbeat", None, write=True)
+        if self._consumed is not None:
+            raise HandleConsumed("job handle", self._consumed)
+        return await self._renew(span) is not None
+
+    def hold(self) -> "Renewal":
+        """Renew the claim at a third of its window for as long as the block runs.
+
+        A lost claim cancels the block once, and leaving it raises `ClaimLost`; the block's own exception and a
+        cancellation from outside win over it. A block that settled the handle itself ends the renewal.
+        Rows: Q-14, B10.
+        """
+        record = self._record
+        return Renewal(
+            self._store,
+            renew=lambda: self._renew(record.visibility_timeout),
+            end=record.deadline or 0,
+            window=record.visibility_timeout,
+            lost=lambda: ClaimLost(f"claim of job {record.id} was lost while it was held; it may run again"),
+            is_over=lambda: self._consumed is not None,
+        )
+
+    def _window(self, window: Duration | None) -> int:
+        if window is None:
+            return self._record.visibility_timeout
+        return numbers.duration(window, "window", positive=True)
+
+    async def _renew(self, window: int) -> int | None:
+        record = self._record
+        beat = Heartbeat(record.queue, record.id, record.token or 0, window)
+        return (await self._store._writer.settle_jobs((beat,)))[0]
+
+    async def _settle(self, settle: Settle, operation: str, done: str) -> bool:
+        store = self._store
+        store._check(operation, "tx.ack" if done == "acked" else None, write=True)
+        if self._consumed is not None:
+            raise HandleConsumed("job handle", self._consumed)
+        self._consumed = done
+        try:
+            landed = await store._writer.settle_jobs((settle,))
+        except BaseException:
+            self._consumed = None  # nothing is known to have landed: calling it again is safe
+            raise
+        return landed[0] is not None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._consumed is not None:
+            return
+        if exc is None:
+            if not await self.ack():
+                raise ClaimLost(
+                    f"claim of job {self._record.id} ended before its block did; it may run again"
+                )
+        elif isinstance(exc, Exception):
+            await self.retry(error=exc)
+        else:
+            await self._release_quietly()
+
+    async def _release_quietly(self) -> None:
+        # A second cancellation must not strand the claim, and a failing release must not hide the first one.
+        try:
+            await self._store._shielded(self.release())
+        except AlkstoreError:
+            LOGGER.warning(
+                "could not give back job %d of queue %r; it lapses", self._record.id, self._record.queue
+            )

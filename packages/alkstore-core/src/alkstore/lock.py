@@ -1,0 +1,191 @@
+"""Named locks: a lease with a fence, taken at once or waited for."""
+
+import asyncio
+from collections.abc import Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from alkstore import numbers
+from alkstore.engine import Signal, Taken, Topic, TopicKind
+from alkstore.errors import Closed, HandleConsumed, InvalidArgument, LockLost, LockTimeout
+from alkstore.pausing import Pause
+from alkstore.renewal import Renewal
+from alkstore.stamps import Duration
+
+if TYPE_CHECKING:
+    from alkstore.store import Store
+
+__all__ = ["Lock", "LockContext"]
+
+FREE: Final = 0
+"""The ttl that ends a lease."""
+
+
+class Lock:
+    """One acquisition of a named lock. ``async with lock:`` releases it at the end; it does not renew.
+
+    A handle that is dropped keeps the lock until its ttl runs out. Rows: LOCK-01 to LOCK-07.
+    """
+
+    __slots__ = ("_expires_at", "_fence", "_is_held", "_is_released", "_name", "_store")
+
+    def __init__(self, store: "Store", name: str, fence: int, expires_at: int) -> None:
+        self._store = store
+        self._name = name
+        self._fence = fence
+        self._expires_at = expires_at
+        self._is_held = True
+        self._is_released = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def fence(self) -> int:
+        """Greater than that of every earlier holder of this name: hand it to what the lock guards."""
+        return self._fence
+
+    @property
+    def held(self) -> bool:
+        """What this handle knows: False once it released, or learnt that it had lost it. It asks nobody."""
+        return self._is_held
+
+    def __repr__(self) -> str:
+        return f"Lock({self._name!r}, fence={self._fence}, held={self._is_held})"
+
+    async def renew(self, ttl: Duration) -> bool:
+        """Hold it for a whole new ``ttl`` seconds from now.
+
+        Returns:
+            False if it had lapsed or was taken: nothing changed, and it is not revived.
+
+        Raises:
+            InvalidArgument: ``ttl`` is not positive.
+            HandleConsumed: It was released before.
+
+        Cost: one round trip. Rows: LOCK-02, LOCK-03.
+        """
+        window = numbers.duration(ttl, "ttl", positive=True)
+        self._check("Lock.renew")
+        return await self._renew(window) is not None
+
+    async def release(self) -> bool:
+        """Free it at once; False if it had lapsed or was taken before, and nothing changed.
+
+        Raises:
+            HandleConsumed: It was released before.
+
+        Cost: one round trip. Rows: LOCK-04.
+        """
+        self._check("Lock.release")
+        self._is_released = True
+        try:
+            freed = await self._store._engine.renew_lock(self._name, self._fence, FREE)
+        except BaseException:
+            self._is_released = False  # nobody answered: calling it again is safe
+            raise
+        self._is_held = False
+        return freed is not None
+
+    def _check(self, operation: str) -> None:
+        self._store._check(operation, None, write=True)
+        if self._is_released:
+            raise HandleConsumed("lock", "released")
+
+    async def _renew(self, ttl: int) -> int | None:
+        end = await self._store._engine.renew_lock(self._name, self._fence, ttl)
+        if end is None:
+            self._is_held = False
+        else:
+            self._expires_at = end
+        return end
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._is_released:
+            await self._store._shielded(self.release())
+
+
+async def take(store: "Store", name: str, ttl: int) -> Taken:
+    """Try once; a caller that is cancelled meanwhile gives back what it may have got."""
+    trying = store._spawn(store._engine.take_lock(name, ttl))
+    try:
+        return await asyncio.shield(trying)
+    except asyncio.CancelledError:
+        trying.add_done_callback(lambda done: _give_back(store, name, done))
+        raise
+
+
+def _give_back(store: "Store", name: str, trying: "asyncio.Task[Taken]") -> None:
+    if trying.cancelled() or trying.exception() is not None or trying.result().fence is None:
+        return
+    store._start(store._engine.renew_lock(name, trying.result().fence or 0, FREE))
+
+
+class LockContext:
+    """``async with store.lock(…) as lock`` waits, renews while the block runs, and releases.
+
+    ``lock = await store.lock(…)`` waits and acquires; it renews nothing and cancels nobody. Rows: LOCK-06.
+    """
+
+    __slots__ = ("_lock", "_name", "_renewal", "_store", "_timeout", "_ttl")
+
+    def __init__(self, store: "Store", name: str, ttl: int, timeout: float | None) -> None:
+        self._store = store
+        self._name = name
+        self._ttl = ttl
+        self._timeout = timeout
+        self._lock: Lock | None = None
+        self._renewal: Renewal | None = None
+
+    def __await__(self) -> Generator[object, None, Lock]:
+        return self._acquire().__await__()
+
+    async def __aenter__(self) -> Lock:
+        if self._lock is not None:
+            raise InvalidArgument("a lock context is entered once; call store.lock again")
+        lock = self._lock = await self._acquire()
+        self._renewal = Renewal(
+            self._store,
+            renew=lambda: lock._renew(self._ttl),
+            end=lock._expires_at,
+            window=self._ttl,
+            lost=lambda: LockLost(self._name),
+        )
+        await self._renewal.__aenter__()
+        return lock
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lock, renewal = self._lock, self._renewal
+        if lock is None or renewal is None:
+            return
+        try:
+            await renewal.__aexit__(exc_type, exc, traceback)
+        finally:
+            if not lock._is_released:
+                lock._is_released = True
+                lock._is_held = False
+                await self._store._quietly(self._store._engine.renew_lock(lock._name, lock._fence, FREE))
+
+    async def _acquire(self) -> Lock:
+        store = self._store
+        store._check("Store.lock", None, write=True)
+        deadline = None if self._timeout is None else asyncio.get_running_loop().time() + self._timeout
+        async with store._watching(Topic(TopicKind.LOCK, self._name)) as watch:
+            while True:
+                taken = await take(store, self._name, self._ttl)
+                if taken.fence is not None:
+                    return Lock(store, self._name, taken.fence, taken.expires_at)
+                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+                if left is not None and left <= 0:
+                    raise LockTimeout(self._name, self._timeout or 0.0)
+                pause = store._poll_interval if left is None else min(left, store._poll_interval)
+                if await Pause().wait(watch, until=taken.expires_at, timeout=pause) is Signal.CLOSED:
+                    raise Closed("store")

@@ -1,0 +1,487 @@
+"""Transactions: everything in one lands with one commit, or not at all."""
+
+import asyncio
+import logging
+import sys
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from alkstore import names, numbers
+from alkstore.engine import Ack, EngineTransaction, JobFilter
+from alkstore.errors import (
+    AlkstoreError,
+    ClaimLost,
+    Closed,
+    HandleConsumed,
+    InvalidArgument,
+    OffsetConflict,
+    show,
+)
+from alkstore.job import JobHandle
+from alkstore.outbox import Outbox
+from alkstore.queue import Queue, job_id, new_job, new_jobs
+from alkstore.stamps import OUTBOX, Duration, Stamps, resolve
+from alkstore.stream import Stream, new_event, new_events
+from alkstore.values import EnqueueOpts, Job, StreamEvent
+
+if TYPE_CHECKING:
+    from alkstore.store import Store
+
+__all__ = ["Tx", "TxContext", "outside_tx"]
+
+LOGGER: Final = logging.getLogger("alkstore")
+OUTSIDE: Final[ContextVar[bool]] = ContextVar("alkstore_outside_tx", default=False)
+
+
+@contextmanager
+def outside_tx() -> Iterator[None]:
+    """Allow writes that commit by themselves beside this task's open transaction, for the block.
+
+    They do not ride the transaction and stay if it rolls back. Engines on which such a write would wait for the very
+    transaction that waits for it refuse it with `InvalidArgument`. Rows: TX-07.
+    """
+    token = OUTSIDE.set(True)
+    try:
+        yield
+    finally:
+        OUTSIDE.reset(token)
+
+
+def where_called(depth: int) -> str:
+    """Name the caller's file and line, for messages about a transaction that somebody forgot."""
+    frame = sys._getframe(depth + 1)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class Tx:
+    """An open transaction. Its operations see its own writes; nobody else does before the commit.
+
+    Every operation raises `Closed` once it has ended, `InvalidArgument` if another task is inside it at that moment, and
+    `DatabaseError` if the engine failed. What is refused for its arguments leaves the transaction usable.
+    Rows: TX-01 to TX-11.
+    """
+
+    __slots__ = (
+        "__weakref__", "_acked", "_begun", "_is_busy", "_is_ended", "_is_joined", "_positions", "_store", "_task", "_tx"
+    )  # fmt: skip
+
+    def __init__(self, store: "Store", tx: EngineTransaction, begun: str, *, joined: bool) -> None:
+        self._store = store
+        self._tx = tx
+        self._begun = begun
+        self._is_joined = joined
+        self._is_ended = False
+        self._is_busy = False
+        self._task = asyncio.current_task()
+        self._acked: list[JobHandle] = []
+        self._positions: dict[tuple[str, str], int] = {}
+        store._tx_begun(self)
+
+    # ------------------------------------------------------------ queues and outboxes
+
+    async def enqueue(
+        self,
+        queue: Queue | str,
+        payload: object,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        visibility_timeout: Duration | None = None,
+        max_attempts: int | None = None,
+        base_delay: Duration | None = None,
+        expires: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Put a job into a queue at commit; arguments and errors as `Queue.enqueue`. Rows: Q-23, TX-01."""
+        name, under = self._queue(queue)
+        stamps = resolve(under, visibility_timeout, max_attempts, base_delay, expires)
+        job = new_job(name, stamps, payload, delay, run_at, priority, headers)
+        with self._using():
+            return (await self._tx.insert_jobs((job,)))[0]
+
+    async def enqueue_batch(
+        self,
+        queue: Queue | str,
+        payloads: Iterable[object],
+        *,
+        each: Iterable[EnqueueOpts] | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        visibility_timeout: Duration | None = None,
+        max_attempts: int | None = None,
+        base_delay: Duration | None = None,
+        expires: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[int]:
+        """Put many jobs into a queue at commit; arguments and errors as `Queue.enqueue_batch`. Rows: Q-22, TX-01."""
+        name, under = self._queue(queue)
+        call = EnqueueOpts(
+            delay=delay,
+            run_at=run_at,
+            priority=priority,
+            visibility_timeout=visibility_timeout,
+            max_attempts=max_attempts,
+            base_delay=base_delay,
+            expires=expires,
+            headers=headers,
+        )
+        jobs = new_jobs(name, under, payloads, each, call)
+        with self._using():
+            return list(await self._tx.insert_jobs(jobs)) if jobs else []
+
+    async def outbox_enqueue(
+        self,
+        outbox: Outbox | str,
+        payload: object,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        visibility_timeout: Duration | None = None,
+        max_attempts: int | None = None,
+        base_delay: Duration | None = None,
+        expires: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Put an entry into an outbox at commit; arguments and errors as `Outbox.enqueue`. Rows: OBX-02."""
+        name = self._outbox(outbox)
+        stamps = resolve(OUTBOX, visibility_timeout, max_attempts, base_delay, expires)
+        job = new_job(names.OUTBOX_PREFIX + name, stamps, payload, delay, run_at, priority, headers)
+        with self._using():
+            return (await self._tx.insert_jobs((job,)))[0]
+
+    async def get_job(self, queue: Queue | str, id: int) -> Job | None:
+        """Read one job of a queue, this transaction's own writes included. Rows: Q-23, TX-02."""
+        name, _ = self._queue(queue)
+        wanted = job_id(id)
+        with self._using():
+            if wanted is None:
+                return None
+            found = await self._tx.find_jobs(name, JobFilter(ids=(wanted,), limit=1))
+        return Job(found[0]) if found else None
+
+    async def ack(self, handle: JobHandle) -> None:
+        """Ack a claim with the commit: business write + ack is an exactly-once effect.
+
+        The handle is consumed while the transaction is open and after its commit; a rollback opens it again.
+
+        Raises:
+            ClaimLost: The claim is no longer live; the transaction stays usable.
+            HandleConsumed: The handle was settled before.
+            InvalidArgument: Not a handle of this store.
+
+        Rows: Q-23.
+        """
+        if not isinstance(handle, JobHandle) or handle._store is not self._store:
+            raise InvalidArgument(f"ack takes a job handle of this store, got {show(handle)}")
+        record = handle._record
+        with self._using():
+            if handle._consumed is not None:
+                raise HandleConsumed("job handle", handle._consumed)
+            handle._consumed = "acked in a transaction"
+            try:
+                landed = await self._tx.settle_jobs((Ack(record.queue, record.id, record.token or 0),))
+                if landed[0] is None:
+                    raise ClaimLost(f"claim of job {record.id} is no longer live; claim it again")
+            except BaseException:
+                handle._consumed = None
+                raise
+            self._acked.append(handle)
+
+    # ------------------------------------------------------------ streams and wakes
+
+    async def publish(
+        self,
+        stream: Stream | str,
+        payload: object,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Append an event at commit; gives the offset that it has then. As `Stream.publish`. Rows: STR-05."""
+        event = new_event(self._stream(stream), payload, key, headers)
+        with self._using():
+            return (await self._tx.append_events((event,)))[0]
+
+    async def publish_batch(
+        self,
+        stream: Stream | str,
+        payloads: Iterable[object],
+        *,
+        key: str | None = None,
+        keys: Iterable[str | None] | None = None,
+    ) -> list[int]:
+        """Append events at commit; as `Stream.publish_batch`. Rows: STR-05, STR-14."""
+        events = new_events(self._stream(stream), payloads, key, keys)
+        with self._using():
+            return list(await self._tx.append_events(events)) if events else []
+
+    async def read_since(self, stream: Stream | str, offset: int, limit: int = 100) -> list[StreamEvent]:
+        """Read events after an offset, own ones included. Rows: STR-12."""
+        name = self._stream(stream)
+        after = numbers.integer(offset, "offset")
+        count = numbers.extent(limit, "limit")
+        with self._using():
+            return await self._read(name, after, count)
+
+    async def read_from_consumer(
+        self, stream: Stream | str, consumer: str, limit: int = 100
+    ) -> list[StreamEvent]:
+        """Read events after a consumer's position, and hold that position until this transaction ends.
+
+        With `save_offset` in the same transaction: an exactly-once effect. Rows: STR-12.
+        """
+        name = self._stream(stream)
+        who = names.local(consumer, "consumer")
+        count = numbers.extent(limit, "limit")
+        with self._using():
+            position = await self._tx.read_offset(name, who, hold=True)
+            self._positions[name, who] = position
+            return await self._read(name, position, count)
+
+    async def get_offset(self, stream: Stream | str, consumer: str) -> int:
+        """Give a consumer's position, 0 for an unknown one. Rows: STR-06."""
+        name = self._stream(stream)
+        who = names.local(consumer, "consumer")
+        with self._using():
+            position = await self._tx.read_offset(name, who, hold=False)
+            self._positions[name, who] = position
+            return position
+
+    async def save_offset(
+        self, stream: Stream | str, consumer: str, offset: int, *, after: int | None = None
+    ) -> None:
+        """Save a consumer's position at commit, if it is still where this transaction read it.
+
+        Args:
+            after: Where the position must be; by default where this transaction read it, and if it read nothing the
+                position must move forward.
+
+        Raises:
+            OffsetConflict: It is elsewhere; the transaction stays usable.
+
+        Rows: STR-12.
+        """
+        name = self._stream(stream)
+        who = names.local(consumer, "consumer")
+        target = numbers.integer(offset, "offset")
+        expected = self._positions.get((name, who)) if after is None else numbers.integer(after, "after")
+        with self._using():
+            save = await self._tx.save_offset(name, who, target, expected)
+            if not save.saved:
+                raise OffsetConflict(expected, save.found)
+            self._positions[name, who] = target
+
+    async def notify(self, channel: str, payload: object = None) -> None:
+        """Wake a channel at commit; as `Store.notify`. Rows: WAKE-05."""
+        wake = self._store._new_wake(channel, payload)
+        with self._using():
+            await self._tx.notify((wake,))
+
+    # ------------------------------------------------------------ the end
+
+    @property
+    def connection(self) -> object:
+        """The driver's connection, for the caller's own SQL in this transaction.
+
+        Raises:
+            InvalidArgument: The engine has none.
+            Closed: The transaction has ended.
+        """
+        self._check_open()
+        return self._tx.connection
+
+    async def commit(self) -> None:
+        """Land all of it.
+
+        Raises:
+            InvalidArgument: The transaction is the caller's (`Store.join`).
+            Closed: It has ended.
+            DatabaseError: It did not land, or its outcome is unknown (DUR-11).
+        """
+        self._check_own("commit")
+        with self._using():
+            try:
+                await self._tx.commit()
+            except BaseException:
+                if self._tx.is_open:  # a commit cut short must not leave it open in the storage
+                    await self._store._quietly(self._tx.rollback())
+                self._end(reopen=True)
+                raise
+            self._end(reopen=False)
+
+    async def rollback(self) -> None:
+        """Leave no trace.
+
+        Raises:
+            InvalidArgument: The transaction is the caller's (`Store.join`).
+            Closed: It has ended.
+        """
+        self._check_own("rollback")
+        with self._using():
+            try:
+                await self._tx.rollback()
+            finally:
+                self._end(reopen=True)
+
+    # ------------------------------------------------------------ within core
+
+    def _queue(self, queue: Queue | str) -> tuple[str, Stamps]:
+        return self._store._queue_of(queue)
+
+    def _outbox(self, outbox: Outbox | str) -> str:
+        if isinstance(outbox, Outbox):
+            self._check_same(outbox._queue._store, "outbox")
+            return outbox.name
+        return names.shared(outbox, "outbox name")
+
+    def _stream(self, stream: Stream | str) -> str:
+        if isinstance(stream, Stream):
+            self._check_same(stream._store, "stream")
+            return stream.name
+        return names.shared(stream, "stream name")
+
+    def _check_same(self, store: "Store", what: str) -> None:
+        if store is not self._store:
+            raise InvalidArgument(
+                f"{what} handle belongs to another store; take it from the store of this transaction"
+            )
+
+    async def _read(self, stream: str, after: int, limit: int) -> list[StreamEvent]:
+        if limit <= 0 or after >= numbers.MAX_INT64:
+            return []
+        return [StreamEvent(record) for record in await self._tx.read_events(stream, max(after, 0), limit)]
+
+    @property
+    def _is_open(self) -> bool:
+        return not self._is_ended and self._tx.is_open
+
+    def _check_open(self) -> None:
+        self._store._check("Tx", write=False)
+        if not self._is_open:
+            raise Closed("transaction")
+
+    def _check_own(self, operation: str) -> None:
+        if self._is_joined:
+            raise InvalidArgument(
+                f"{operation} of a joined transaction is its owner's; call it on your connection"
+            )
+
+    @contextmanager
+    def _using(self) -> Generator[None, None, None]:
+        self._check_open()
+        if self._is_busy:
+            raise InvalidArgument(
+                "transaction is in use by another task; one task at a time may be inside it"
+            )
+        self._is_busy = True
+        self._task = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._is_busy = False
+            if not self._is_ended and not self._tx.is_open:
+                self._end(reopen=True)
+
+    def _end(self, *, reopen: bool) -> None:
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._store._tx_ended(self)
+        acked, self._acked = self._acked, []
+        if reopen:
+            for handle in acked:
+                handle._consumed = None
+
+    def _abandon(self) -> None:
+        """End it from a finaliser or from the store's close: nothing lands."""
+        if not self._is_ended:
+            self._end(reopen=True)
+            if not self._is_joined:
+                self._tx.abandon()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_ended", True):
+            if self._tx.is_open and not self._is_joined:
+                warnings.warn(
+                    f"transaction begun at {self._begun} was never ended",
+                    ResourceWarning,
+                    stacklevel=2,
+                    source=self,
+                )
+            self._abandon()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_joined:
+            self._end(reopen=False)
+            return
+        if not self._is_open:
+            self._end(reopen=True)
+            return
+        if exc is None:
+            await self.commit()
+            return
+        try:
+            # A second cancellation must not leave it open, and a failing rollback must not hide the first error.
+            await self._store._shielded(self._tx.rollback())
+        except AlkstoreError as error:
+            LOGGER.warning("rollback of the transaction begun at %s failed: %s", self._begun, error)
+        finally:
+            self._end(reopen=True)
+
+
+class TxContext:
+    """``async with … as tx`` begins and ends; ``tx = await …`` begins, and ending is the caller's."""
+
+    __slots__ = ("_begun", "_connection", "_store", "_tx")
+
+    def __init__(self, store: "Store", begun: str, connection: object | None = None) -> None:
+        self._store = store
+        self._begun = begun
+        self._connection = connection
+        self._tx: Tx | None = None
+
+    def __await__(self) -> Generator[object, None, Tx]:
+        return self._begin().__await__()
+
+    async def _begin(self) -> Tx:
+        joined = self._connection is not None
+        self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
+        opening = self._store._spawn(self._store._engine.begin(self._connection))
+        try:
+            engine_tx = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The engine may still be about to hand it over: nobody is left to end it.
+            opening.add_done_callback(_abandon_late)
+            raise
+        return Tx(self._store, engine_tx, self._begun, joined=joined)
+
+    async def __aenter__(self) -> Tx:
+        if self._tx is not None:
+            raise InvalidArgument("a transaction context is entered once; call begin_tx again")
+        self._tx = await self._begin()
+        return self._tx
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        tx = self._tx
+        if tx is not None:
+            await tx.__aexit__(exc_type, exc, traceback)
+
+
+def _abandon_late(opening: "asyncio.Future[EngineTransaction]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().abandon()
