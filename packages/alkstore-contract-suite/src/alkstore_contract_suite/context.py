@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 from alkstore import Store
-
 from alkstore_contract_suite.factory import Crash, StoreFactory
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
 from alkstore_contract_suite.racing import Worker, race, race_workers
@@ -26,6 +25,9 @@ LONGEST_HOLD: Final = 0.003
 
 SOON: Final = 5.0
 """Seconds of real time after which something that should come at once has not come."""
+
+
+PASSING: Final = (ContractFailure, Inconclusive, NotImplementedError)
 
 
 class Context:
@@ -92,6 +94,8 @@ class Context:
         elif self.mode in ("crash-drop", "crash-kill"):
             await self.factory.crash(self.store, Crash.DROP if self.mode == "crash-drop" else Crash.KILL)
             self._open[self._instance] = await self.factory.open(self._instance)
+        else:
+            return self.store
         self.note(f"turn {self.mode}, on with {self._instance}")
         return self.store
 
@@ -171,12 +175,12 @@ class Context:
     ) -> str:
         """Hold the engine to one of several allowed values; gives, and reports, the label of the one it took."""
         labelled = allowed if isinstance(allowed, Mapping) else {shown(value): value for value in allowed}
-        for label, value in labelled.items():
-            if observed == value:
-                self.choices[promise] = label
-                self.note(f"kept: {promise} ({label})")
-                return label
-        self.fail(promise, f"one of {', '.join(labelled)}", shown(observed))
+        taken = [label for label, value in labelled.items() if observed == value]
+        if not taken:
+            self.fail(promise, f"one of {', '.join(labelled)}", shown(observed))
+        self.choices[promise] = taken[0]
+        self.note(f"kept: {promise} ({taken[0]})")
+        return taken[0]
 
     def refuses(self, error: type[Exception] | tuple[type[Exception], ...], promise: str) -> "Refusal":
         """Hold the block of an ``async with`` to a typed error; the value has it as ``error`` afterwards."""
@@ -188,8 +192,9 @@ class Context:
 
     async def soon(self, awaitable: Awaitable[T], promise: str) -> T:
         """Hold an awaitable to a bounded wait, and give its result."""
+        limit = asyncio.timeout(self._soon)
         try:
-            async with asyncio.timeout(self._soon) as limit:
+            async with limit:
                 result = await awaitable
         except TimeoutError:
             if not limit.expired():
@@ -265,17 +270,14 @@ class Refusal:
         traceback: TracebackType | None,
     ) -> bool:
         expected = " or ".join(each.__name__ for each in self._expected)
-        if error is None:
-            self._context.fail(self._promise, expected, "no error")
         if isinstance(error, self._expected):
             self._error = error
             self._context.note(f"kept: {self._promise}")
             return True
-        if not isinstance(error, Exception) or isinstance(
-            error, ContractFailure | Inconclusive | NotImplementedError
-        ):
-            return False
-        self._context.fail(self._promise, expected, shown(error))
+        # A cancellation, another promise's failure and an engine's missing method stay what they are.
+        if error is None or (isinstance(error, Exception) and not isinstance(error, PASSING)):
+            self._context.fail(self._promise, expected, "no error" if error is None else shown(error))
+        return False
 
     async def __aenter__(self) -> Self:
         return self

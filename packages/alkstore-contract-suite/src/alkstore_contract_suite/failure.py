@@ -18,7 +18,7 @@ def shown(value: object) -> str:
     """Give a value's repr, cut and escaped, so that every terminal and every report can carry it."""
     try:
         text = _REPR.repr(value)
-    except Exception as error:  # noqa: BLE001 - the value's own __repr__; the report must not break on it
+    except Exception as error:  # the value's own __repr__; the report must not break on it
         text = f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
     if len(text) > SHOWN_CHARACTERS:
         text = f"{text[:SHOWN_CHARACTERS]}…"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.row import registered
 
-__all__ = ["missing"]
+__all__ = ["missing", "registered"]
 
 for _module in sorted(found.name for found in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")

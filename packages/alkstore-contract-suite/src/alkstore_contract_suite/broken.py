@@ -1,0 +1,121 @@
+"""The self-test: engines that are wrong in exactly one way, each of which a row must find.
+
+The broken engines live beside the suite's source, in ``tests/mutants``; only a checkout has them.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+from alkstore_contract_suite.backends import Backends
+from alkstore_contract_suite.contract import promises
+from alkstore_contract_suite.factory import EngineColumn
+from alkstore_contract_suite.outcome import Outcome, Status
+from alkstore_contract_suite.plan import Selection, plan, settled
+from alkstore_contract_suite.row import Row
+from alkstore_contract_suite.running import Limits, run
+
+__all__ = ["Kill", "Mutant", "load", "selftest", "tried"]
+
+FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
+
+LIMITS: Final = Limits(case=3.0, soon=0.2)
+"""Seconds: a broken engine that hangs is found sooner than a slow honest one is suspected."""
+
+
+class Mutant(Protocol):
+    """An engine with one planted fault."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kills(self) -> Sequence[str]:
+        """Ids of the rows that must find the fault."""
+
+    def column(self) -> AbstractContextManager[EngineColumn]:
+        """Plant the fault for the length of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Whether one claim about a mutant holds: that a row, or one test of it, finds the fault."""
+
+    mutant: str
+    row: str
+    test: str
+    is_killed: bool
+    how: str
+
+
+def load() -> Sequence[Mutant]:
+    """Import every mutant of the checkout."""
+    if not (FOLDER / "mutant.py").exists():
+        raise FileNotFoundError(f"the self-test needs a checkout: {FOLDER} is not there")
+    sys.path.insert(0, str(FOLDER))
+    try:
+        registry = importlib.import_module("mutant")
+        for path in sorted(FOLDER.glob("*.py")):
+            importlib.import_module(path.stem)
+    finally:
+        sys.path.remove(str(FOLDER))
+    return cast(Sequence[Mutant], registry.registered())
+
+
+def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:
+    """Run a mutant against the rows that it names, and against the tests that name it."""
+    wanted = [row for row in rows if row.id in mutant.kills or mutant.name in row.kills]
+    outcomes: dict[tuple[str, str], list[tuple[str, Outcome]]] = {(row.id, row.name): [] for row in wanted}
+    with mutant.column() as column, closing(Backends("selftest")) as backends:
+        for case in plan(wanted, column):
+            if settled(case, column, Selection()) is None:
+                outcome = run(backends.of(column), case, seed=seed, limits=LIMITS)
+                outcomes[case.row.id, case.row.name].append((case.mode, outcome))
+    claims = [
+        _kill(mutant, id, "", [found for key in outcomes if key[0] == id for found in outcomes[key]])
+        for id in mutant.kills
+    ]
+    tests = [
+        _kill(mutant, row.id, row.name, outcomes[row.id, row.name])
+        for row in wanted
+        if mutant.name in row.kills
+    ]
+    return [*claims, *tests]
+
+
+def _kill(mutant: Mutant, row: str, test: str, outcomes: Sequence[tuple[str, Outcome]]) -> Kill:
+    failed = [(mode, outcome) for mode, outcome in outcomes if outcome.status is Status.FAIL]
+    named = [(mode, outcome) for mode, outcome in failed if outcome.promise]
+    if named:
+        mode, outcome = named[0]
+        return Kill(mutant.name, row, test, True, f"{mode}: {outcome.promise}")
+    if failed:
+        mode, outcome = failed[0]
+        return Kill(mutant.name, row, test, False, f"DIED OTHERWISE {mode}: {outcome.reason}")
+    if not outcomes:
+        return Kill(mutant.name, row, test, False, "NOT RUN: no case of this row can run on this engine")
+    return Kill(mutant.name, row, test, False, "SURVIVED")
+
+
+def selftest(rows: Sequence[Row], *, seed: int) -> tuple[Sequence[str], int]:
+    """Try every mutant; gives the lines of the kill table and the exit code."""
+    mutants = load()
+    kills = [kill for mutant in mutants for kill in tried(mutant, rows, seed=seed)]
+    alive = [kill for kill in kills if not kill.is_killed]
+    found = {kill.row for kill in kills if kill.is_killed}
+    lines = [
+        f"{kill.mutant:<40} {kill.row:<9} {kill.how}" for kill in kills if kill.is_killed and not kill.test
+    ]
+    lines += ["", *(f"NOT KILLED  {kill.mutant} by {kill.row} {kill.test}: {kill.how}" for kill in alive)]
+    names = {mutant.name for mutant in mutants}
+    absent = [
+        f"{name} (named by {row.id} {row.name})" for row in rows for name in row.kills if name not in names
+    ]
+    lines += [f"no such mutant: {each}" for each in absent]
+    lines.append(f"rows without a kill: {', '.join(id for id in promises() if id not in found) or 'none'}")
+    lines.append(f"{len(mutants)} mutants, {len(kills) - len(alive)} claims hold, {len(alive)} do not")
+    return lines, 1 if alive or not mutants else 0

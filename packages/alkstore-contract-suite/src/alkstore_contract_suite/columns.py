@@ -1,0 +1,60 @@
+"""Which columns a pytest run works with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from alkstore_contract_suite.backends import Backends
+from alkstore_contract_suite.factory import EngineColumn, Missing
+from alkstore_contract_suite.registry import ColumnError, Registry, check_core, load_entry_points
+
+__all__ = ["backends", "chosen"]
+
+REGISTRY: Final = pytest.StashKey[Registry]()
+BACKENDS: Final = pytest.StashKey[Backends]()
+
+
+def chosen(config: pytest.Config) -> Sequence[EngineColumn]:
+    """Give the columns named by ``--alk-engine``, or every registered one.
+
+    Raises:
+        pytest.UsageError: A named one is unknown or cannot run here, none is registered, or one cannot be loaded.
+    """
+    columns = _registry(config).columns
+    names = list(dict.fromkeys(config.option.alk_engine))
+    for name in names:
+        if name not in columns:
+            known = ", ".join(columns) or "none"
+            raise pytest.UsageError(
+                f"no engine {name!r} is registered (registered: {known}); install its package, or register its column "
+                "in conftest.py with pytest_alkstore_register(registry)"
+            )
+        found = columns[name].available()
+        if isinstance(found, Missing):
+            raise pytest.UsageError(f"engine {name!r} cannot run here: {found.advice}")
+    if not columns:
+        raise pytest.UsageError("no engine is registered; install one, or register its column in conftest.py")
+    return [columns[name] for name in names or columns]
+
+
+def backends(config: pytest.Config) -> Backends:
+    """Give the run's backends; they are stopped when the run ends."""
+    if BACKENDS not in config.stash:
+        worker = getattr(config, "workerinput", {}).get("workerid", "main")
+        config.stash[BACKENDS] = Backends(worker)
+        config.add_cleanup(config.stash[BACKENDS].close)
+    return config.stash[BACKENDS]
+
+
+def _registry(config: pytest.Config) -> Registry:
+    if REGISTRY not in config.stash:
+        registry = Registry()
+        try:
+            check_core()
+            load_entry_points(registry)
+            config.hook.pytest_alkstore_register(registry=registry)
+        except ColumnError as error:
+            raise pytest.UsageError(str(error)) from error
+        config.stash[REGISTRY] = registry
+    return config.stash[REGISTRY]

@@ -1,0 +1,126 @@
+"""A ready column for an engine that lives in the caller's process and keeps nothing beyond one store."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from alkstore import Store
+from alkstore.testing import ManualClock
+from alkstore_contract_suite.factory import (
+    Available,
+    Backend,
+    Business,
+    Capability,
+    ClockMode,
+    Connect,
+    Crash,
+    Fault,
+    StoreFactory,
+    Unsupported,
+)
+
+__all__ = ["InProcessBackend", "InProcessColumn", "InProcessFactory", "MakeStore"]
+
+MakeStore: TypeAlias = Callable[[ManualClock, random.Random], Store]
+
+NO_STORAGE: Final = Unsupported("the engine has no storage beyond the process")
+
+
+class InProcessFactory:
+    """Opens stores on one manual clock; each has storage of its own, which ends with it."""
+
+    def __init__(self, make_store: MakeStore, source: random.Random) -> None:
+        self.clock = ManualClock()
+        self._make_store = make_store
+        self._random = source
+
+    async def open(self, instance: str = "a") -> Store:
+        return await self._make_store(self.clock, self._random)
+
+    async def reopen(self, store: Store) -> Store:
+        await store.aclose()
+        return await self.open()
+
+    async def crash(self, store: Store, kind: Crash) -> None:
+        raise RuntimeError(
+            "a store in this process cannot die without it; rows that crash one need 'durable'"
+        )
+
+    async def advance(self, seconds: float) -> None:
+        await self.clock.advance(seconds)
+
+    async def now(self) -> datetime:
+        return self.clock.datetime
+
+    async def settle(self) -> None:
+        await self.clock.settle()
+
+    def remote(self) -> Connect | None:
+        return None
+
+    def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
+        return NO_STORAGE
+
+    def business(self) -> Business | None:
+        return None
+
+    async def foreign_schema(self, newer: bool) -> None:
+        raise RuntimeError("there is no storage to prepare; rows about schemas need 'schema'")
+
+    async def dump_restore(self) -> StoreFactory | None:
+        return None
+
+    def outside(self, channel: str) -> AsyncIterator[bytes] | None:
+        return None
+
+
+class InProcessBackend:
+    """Nothing is shared: every scope is a new factory."""
+
+    def __init__(self, make_store: MakeStore) -> None:
+        self._make_store = make_store
+
+    @asynccontextmanager
+    async def scope(self, case: str) -> AsyncIterator[StoreFactory]:
+        yield InProcessFactory(self._make_store, random.Random(case))
+
+
+class InProcessColumn:
+    """The column: a name, what the engine has, and how a store is made.
+
+    Args:
+        name: What ``--alk-engine`` calls it.
+        version: Of the engine's distribution.
+        contract: The version of the contract that the engine was built for.
+        capabilities: Something for every word of `row.CAPABILITIES`.
+        make_store: Gives an unopened store on a clock and a random source.
+        omitted: Ids of rows that the engine cannot express, each with a reason.
+    """
+
+    clock = ClockMode.INJECTED
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str,
+        contract: str,
+        capabilities: Mapping[str, Capability],
+        make_store: MakeStore,
+        omitted: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.contract = contract
+        self.capabilities = capabilities
+        self.omitted = omitted or {}
+        self._make_store = make_store
+
+    def available(self) -> Available:
+        return Available()
+
+    @asynccontextmanager
+    async def backend(self, worker: str) -> AsyncIterator[Backend]:
+        yield InProcessBackend(self._make_store)

@@ -1,0 +1,92 @@
+"""The pytest plugin. It does nothing until ``--alk-…`` or ``--pyargs alkstore_contract_suite`` asks for it.
+
+Everything that costs an import is imported where it is wanted: this module is loaded in every pytest run of every
+project that has the suite installed.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+PACKAGE: Final = "alkstore_contract_suite"
+
+ASYNCIO_PLUGINS: Final = ("asyncio", "pytest_asyncio", "pytest_asyncio.plugin")
+"""Names under which pytest-asyncio may be loaded; the fixtures need it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("alkstore contract", "the alkstore contract suite")
+    group.addoption(
+        "--alk-engine", action="append", default=[], metavar="NAME", help="only this engine's column"
+    )
+    group.addoption(
+        "--alk-row", action="append", default=[], metavar="IDS", help="only these rows: Q-07,Q-1*"
+    )
+    group.addoption("--alk-mode", action="append", default=[], metavar="MODES", help="only these modes")
+    group.addoption(
+        "--alk-seed", type=int, metavar="N", help="shuffle the cases, and seed what is random in them"
+    )
+    group.addoption("--alk-report", metavar="DIR", help="write report.json and report.md into this directory")
+    group.addoption("--alk-list", action="store_true", help="list the rows and their tests")
+    group.addoption("--alk-explain", metavar="ROW", help="say everything about a row")
+    group.addoption(
+        "--alk-selftest", action="store_true", help="run broken engines against the rows they break"
+    )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from alkstore_contract_suite import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Answer the options that run no engine's column."""
+    option = config.option
+    if not (option.alk_list or option.alk_explain or option.alk_selftest):
+        return None
+    lines, code = _answer(option.alk_explain, selftest=option.alk_selftest, seed=option.alk_seed or 0)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return code
+
+
+def _answer(pattern: str | None, *, selftest: bool, seed: int) -> tuple[Sequence[str], int]:
+    from alkstore_contract_suite import broken, catalogue, rows
+
+    known = rows.registered()
+    if selftest:
+        return broken.selftest(known, seed=seed)
+    if pattern is None:
+        return catalogue.listing(known), 0
+    lines = catalogue.explain(pattern, known)
+    if not lines:
+        raise pytest.UsageError(f"no row fits {pattern!r}; --alk-list shows them all")
+    return lines, 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if any(config.pluginmanager.hasplugin(name) for name in ASYNCIO_PLUGINS):
+        from alkstore_contract_suite import fixtures
+
+        config.pluginmanager.register(fixtures, f"{PACKAGE}.fixtures")
+    if _is_asked(config):
+        from alkstore_contract_suite.reporting import ContractPlugin
+
+        config.pluginmanager.register(ContractPlugin(config), f"{PACKAGE}.contract")
+
+
+def _is_asked(config: pytest.Config) -> bool:
+    return bool(config.option.alk_engine) or (
+        config.option.pyargs and any(arg.split("::")[0].split(".")[0] == PACKAGE for arg in config.args)
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Turn a test that wants a store into one for each engine."""
+    if "alk_backend" not in metafunc.fixturenames:
+        return
+    from alkstore_contract_suite import fixtures
+
+    metafunc.parametrize("alk_backend", fixtures.parameters(metafunc.config), indirect=True)

@@ -1,0 +1,143 @@
+"""What pytest does when the contract was asked for: collect it, note what became of it, judge, report."""
+
+import datetime as dt
+import gc
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from alkstore_contract_suite import CONTRACT_VERSION, columns, expectations, report, report_terminal, rows
+from alkstore_contract_suite.collecting import CONTRACT_FILE, SESSION, ContractCase, ContractFile
+from alkstore_contract_suite.contract import promises
+from alkstore_contract_suite.outcome import Outcome, Status
+from alkstore_contract_suite.plan import Selection, SelectionError
+from alkstore_contract_suite.report import Run
+from alkstore_contract_suite.session import Session
+
+__all__ = ["ContractPlugin"]
+
+FIELD: Final = "alkstore_case"
+"""The attribute of a test report that carries a case and its outcome, from other processes too."""
+
+WORDS: Final[Mapping[Status, tuple[str, str, str]]] = {
+    Status.BLOCKED: ("blocked", "b", "BLOCKED"),
+    Status.INCONCLUSIVE: ("inconclusive", "?", "INCONCLUSIVE"),
+    Status.NOT_TESTED: ("not tested", "-", "NOT TESTED"),
+}
+
+
+class ContractPlugin:
+    """The hooks of a run that was asked for the contract."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._run: Run | None = None
+        self._is_collected = False
+        self._session = config.stash[SESSION] = _session(config)
+
+    def pytest_report_header(self) -> str:
+        names = ", ".join(f"{column.name} {column.version}" for column in columns.chosen(self._config))
+        return f"alkstore contract {CONTRACT_VERSION}: {names}, seed {self._session.seed}"
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        # An author's python_files may well fit modules of the suite, which are no test modules.
+        inside = CONTRACT_FILE.parent in collection_path.parents
+        return True if inside and collection_path != CONTRACT_FILE else None
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        if file_path != CONTRACT_FILE:
+            return None
+        self._is_collected = True
+        return ContractFile.from_parent(parent, path=file_path)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        # Plugins that shuffle may not put a row before those it depends on, nor a case before the factory's.
+        places = {case: place for place, case in enumerate(self._session.wanted)}
+        ours = [item for item in items if isinstance(item, ContractCase)]
+        others = [item for item in items if not isinstance(item, ContractCase)]
+        items[:] = [*others, *sorted(ours, key=lambda item: places[item.case])]
+
+    def pytest_deselected(self) -> None:
+        self._session.is_partial = True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        # Every case ends with a collection of garbage; what was there before any of them need not be walked each time.
+        gc.collect()
+        gc.freeze()
+        try:
+            return (yield)
+        finally:
+            gc.unfreeze()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        made = yield
+        if isinstance(item, ContractCase) and call.when == "call":
+            outcome = item.outcome or Outcome(
+                status=Status.FAIL, reason=f"the case could not run: {call.excinfo}"
+            )
+            setattr(made, FIELD, {"id": item.case.id, "outcome": outcome.as_json()})
+        return made
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        noted = getattr(report, FIELD, None)
+        if noted is not None:
+            self._is_collected = True
+            self._session.record(noted["id"], Outcome.from_json(noted["outcome"]))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        noted = getattr(report, FIELD, None)
+        if noted is None or hasattr(report, "wasxfail"):
+            return None
+        if noted["outcome"]["missing"]:
+            # An engine under construction has hundreds of these: the summary groups them, no section each.
+            return ("not implemented", "n", "NOT IMPLEMENTED")
+        return WORDS.get(Status(noted["outcome"]["status"]))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        option = self._config.option
+        if not self._is_collected or option.collectonly or hasattr(self._config, "workerinput"):
+            return
+        self._run = self._session.result()
+        if option.alk_report:
+            report.write(self._run, Path(option.alk_report))
+        code = max(result.exit_code(partial=self._session.is_partial) for result in self._run.engines)
+        if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode(code)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> Generator[None, object, object]:
+        result = yield
+        if self._run is not None:
+            terminalreporter.section("alkstore contract")
+            for line in report_terminal.summary(self._run):
+                terminalreporter.line(line)
+        return result
+
+
+def _session(config: pytest.Config) -> Session:
+    known = rows.registered()
+    path = config.rootpath / expectations.FILE_NAME
+    ids = {*promises(), *(row.id for row in known)}
+    try:
+        selection = Selection.read(config.option.alk_row, config.option.alk_mode, known)
+        listed = expectations.read(path, ids, dt.datetime.now(dt.UTC).date())
+        return Session(
+            columns.chosen(config),
+            known,
+            columns.backends(config),
+            selection=selection,
+            seed=config.option.alk_seed,
+            expectations=listed,
+        )
+    except (SelectionError, expectations.ExpectationError) as error:
+        raise pytest.UsageError(str(error)) from error

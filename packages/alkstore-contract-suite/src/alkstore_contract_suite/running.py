@@ -1,0 +1,180 @@
+"""Runs one case: an event loop and a scope of its own, a time limit, and a look at what was left behind."""
+
+import asyncio
+import gc
+import random
+import time
+import traceback
+import warnings
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from alkstore_contract_suite.context import SOON, Context
+from alkstore_contract_suite.factory import Backend
+from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
+from alkstore_contract_suite.outcome import Outcome, Status
+from alkstore_contract_suite.plan import Case
+
+__all__ = ["Limits", "run"]
+
+FRAMES: Final = 4
+"""Frames of an unexpected error's traceback that a report shows."""
+
+LAST_TURNS: Final = 3
+"""Turns of the loop in which tasks that the close ended may finish."""
+
+HERE: Final = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds of real time."""
+
+    case: float = 20.0
+    soon: float = SOON
+
+
+class Stuck(Exception):
+    """A case, or the end of one, did not come back within its limit."""
+
+
+def run(backend: Backend, case: Case, *, seed: int, limits: Limits = Limits()) -> Outcome:
+    """Run one case to its outcome; nothing that the engine raises gets out."""
+    begun = time.perf_counter()
+    leaks: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", category=ResourceWarning)
+        warnings.filterwarnings("always", message="coroutine .* was never awaited", category=RuntimeWarning)
+        outcome = _run(backend, case, seed, limits, leaks)
+        # Only what is collected while we still listen is told to this case, and not to the one after it.
+        gc.collect()
+    for warning in caught:
+        if issubclass(warning.category, ResourceWarning) or "was never awaited" in str(warning.message):
+            leaks.append(f"{warning.category.__name__}: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if leaks and outcome.status is Status.PASS:
+        outcome = Outcome(status=Status.FAIL, reason=f"the case left something behind: {'; '.join(leaks)}")
+    return replace(outcome, seconds=time.perf_counter() - begun)
+
+
+def _run(backend: Backend, case: Case, seed: int, limits: Limits, leaks: list[str]) -> Outcome:
+    # A loop factory keeps the runner from touching the process's current loop, which may be somebody else's.
+    with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: leaks.append(_told(context)))
+        return runner.run(_attempt(backend, case, seed, limits, leaks))
+
+
+async def _attempt(backend: Backend, case: Case, seed: int, limits: Limits, leaks: list[str]) -> Outcome:
+    contexts: list[Context] = []
+    errors: list[BaseException] = []
+
+    async def body(context: Context) -> None:
+        await context.open("a")
+        await case.row.function(context)
+
+    async def scoped() -> None:
+        async with backend.scope(f"{seed}/{case.id}") as factory:
+            context = Context(
+                factory, mode=case.mode, random=random.Random(f"{seed}/{case.id}"), soon=limits.soon
+            )
+            contexts.append(context)
+            for part in (body(context), context.finish()):
+                error = await _bounded(part, limits.case)
+                if error is not None:
+                    errors.append(error)
+
+    error = await _bounded(scoped(), 2 * limits.case + 1)
+    if error is not None:
+        errors.append(error)
+    for _ in range(LAST_TURNS):
+        await asyncio.sleep(0)
+    leaks.extend(f"a task goes on: {task!r}" for task in asyncio.all_tasks() - {asyncio.current_task()})
+    context = contexts[0] if contexts else None
+    # A failure that the engine swallowed in a callback still is what went wrong first.
+    found = [*(context.failures if context else ()), *errors]
+    return _judged(case, found[0] if found else None, context)
+
+
+async def _bounded(work: Coroutine[Any, Any, None], seconds: float) -> BaseException | None:
+    """Await in a task of its own, so that a cancellation which a row causes stays the row's."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=1)
+            return Stuck(f"it did not end within {seconds:g} s")
+    finally:
+        task.cancel()
+    return asyncio.CancelledError("the case was cancelled") if task.cancelled() else task.exception()
+
+
+def _judged(case: Case, error: BaseException | None, context: Context | None) -> Outcome:
+    timeline = tuple(context.timeline) if context else ()
+    if error is None:
+        return Outcome(status=Status.PASS, choices=dict(context.choices) if context else {})
+    if isinstance(error, Inconclusive):
+        return Outcome(status=Status.INCONCLUSIVE, reason=str(error), timeline=timeline)
+    if isinstance(error, ContractFailure):
+        return Outcome(
+            status=Status.FAIL,
+            reason=error.promise,
+            promise=error.promise,
+            expected=error.expected,
+            observed=error.observed,
+            timeline=timeline,
+        )
+    missing = _missing(error)
+    if missing:
+        # What is not there yet says nothing about the factory.
+        status = Status.NOT_TESTED if case.row.is_factory else Status.FAIL
+        return Outcome(status=status, reason=f"not implemented: {missing}", missing=missing)
+    return Outcome(
+        status=Status.FAIL,
+        reason=_described(error),
+        traceback=_frames(error),
+        timeline=timeline,
+    )
+
+
+def _missing(error: BaseException | None) -> str:
+    """Give the name of the method that is not implemented, if that is at the bottom of an error."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, NotImplementedError):
+            text = str(error)
+            return text if text.isidentifier() else traceback.extract_tb(error.__traceback__)[-1].name
+        seen.append(error)
+        error = (
+            error.exceptions[0]
+            if isinstance(error, BaseExceptionGroup)
+            else error.__cause__ or error.__context__
+        )
+    return ""
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, pytest.skip.Exception):
+        return "the row skipped itself, which no row may"
+    if isinstance(error, Stuck):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {shown(str(error))}"
+
+
+def _frames(error: BaseException) -> tuple[str, ...]:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    return tuple(
+        f"{frame.filename.removeprefix(HERE).lstrip('/')}:{frame.lineno} in {frame.name}: {frame.line}"
+        for frame in frames[-FRAMES:]
+    )
+
+
+def _told(context: dict[str, Any]) -> str:
+    error = context.get("exception")
+    message = str(context.get("message", "the event loop met an error"))
+    return f"{message}: {shown(error)}" if error is not None else message

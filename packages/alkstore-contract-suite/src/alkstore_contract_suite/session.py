@@ -1,0 +1,87 @@
+"""One run of the contract: what is to be run, on which engines, and what came out."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from alkstore_contract_suite.backends import Backends
+from alkstore_contract_suite.expectations import Expectation
+from alkstore_contract_suite.factory import EngineColumn
+from alkstore_contract_suite.outcome import Outcome, Status
+from alkstore_contract_suite.plan import Case, Selection, ordered, plan, settled
+from alkstore_contract_suite.report import Run
+from alkstore_contract_suite.row import Row
+from alkstore_contract_suite.running import run
+from alkstore_contract_suite.verdict import judge
+
+__all__ = ["Session"]
+
+
+class Session:
+    """The cases of a run and their outcomes.
+
+    Attributes:
+        cases: Every case of every column, also those that are not run.
+        wanted: Those to run, in the order in which they are to run.
+        seed: What the order (if one was given) and every case's randomness come from.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[EngineColumn],
+        rows: Sequence[Row],
+        backends: Backends,
+        *,
+        selection: Selection,
+        seed: int | None,
+        expectations: Mapping[tuple[str, str, str], Expectation],
+    ) -> None:
+        self._columns = {column.name: column for column in columns}
+        self._rows = rows
+        self._backends = backends
+        self._expectations = expectations
+        self._begun = time.perf_counter()
+        self.selection = selection
+        self.is_partial = selection.is_partial
+        self.seed = seed or 0
+        self.cases = [case for column in columns for case in plan(rows, column)]
+        self._by_id = {case.id: case for case in self.cases}
+        self.outcomes: dict[Case, Outcome] = {}
+        for case in self.cases:
+            outcome = settled(case, self._columns[case.engine], selection)
+            if outcome is not None:
+                self.outcomes[case] = outcome
+        self.wanted = ordered([case for case in self.cases if case not in self.outcomes], seed)
+        self._failed: dict[str, set[str]] = {name: set() for name in self._columns}
+
+    def run(self, case: Case) -> Outcome:
+        """Run one case, unless a row that it depends on has failed."""
+        failed = self._failed[case.engine]
+        blocking = next((id for id in case.row.depends if id in failed), None)
+        if blocking is not None:
+            return Outcome(status=Status.BLOCKED, reason=f"{blocking} failed, and this row depends on it")
+        outcome = run(self._backends.of(self._columns[case.engine]), case, seed=self.seed)
+        if outcome.status is Status.FAIL:
+            failed.add(case.row.id)
+        return outcome
+
+    def expected(self, case: Case, outcome: Outcome) -> Expectation | None:
+        """Give the entry that lists this outcome of this case, if there is one."""
+        entry = self._expectations.get((case.engine, case.row.id, case.mode))
+        return entry if entry is not None and entry.status is outcome.status else None
+
+    def record(self, id: str, outcome: Outcome) -> None:
+        """Note what became of a case, here or in another process."""
+        self.outcomes[self._by_id[id]] = outcome
+
+    def result(self) -> Run:
+        """Judge every engine by what was recorded."""
+        engines = [
+            judge(
+                column,
+                [case for case in self.cases if case.engine == column.name],
+                self.outcomes,
+                self._expectations,
+            )
+            for column in self._columns.values()
+        ]
+        return Run(engines, self._rows, self.selection, self.seed, time.perf_counter() - self._begun)
