@@ -89,6 +89,8 @@ class Batcher:
             async with asyncio.timeout(limit):
                 await asyncio.gather(*(lane.drain() for lane in lanes))
         except TimeoutError:
+            pass  # told to the callers, who have the use of it
+        finally:
             for lane in lanes:
                 lane.abort()
 

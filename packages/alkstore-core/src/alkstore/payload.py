@@ -114,7 +114,7 @@ def _encode_walked(value: object) -> bytes:
         pass
     try:
         return _with_room(_encode_plain, value)
-    except RecursionError as error:
+    except ValueError as error:
         raise CodecError(f"payload must be JSON, got {show(value)}: {error}") from error
 
 
@@ -135,7 +135,7 @@ def decode(data: bytes) -> object:
     """
     try:
         return _read(_decode, data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CodecError(f"payload must be JSON, got {show(data)}: {error}") from error
 
 
@@ -151,9 +151,9 @@ def decode_as(data: bytes, type_: type[_T]) -> _T:
     reader = _reader(type_)
     try:
         return _read(reader, data)
-    except (
-        Exception
-    ) as error:  # the type's own __post_init__ may raise anything to say that the value does not fit
+    except RecursionError:
+        raise
+    except Exception as error:  # a type's own __post_init__ may raise anything to say that it does not fit
         raise CodecError(f"payload must fit {show(type_)}, got {show(data)}: {show(error)}") from error
 
 
@@ -195,6 +195,7 @@ Reentrant, because a method of a value that is being encoded may encode another.
 
 
 def _with_room(code: Callable[[_A], _T], argument: _A) -> _T:
+    """Code with more stack, or raise ValueError if that is not enough, or RecursionError if not one frame is left."""
     # The interpreter counts the caller's frames too, so near its limit a payload that was accepted elsewhere
     # could not be read. A fresh thread would have room, but starting it takes more frames than may be left.
     with _limit_lock:
@@ -202,6 +203,8 @@ def _with_room(code: Callable[[_A], _T], argument: _A) -> _T:
         sys.setrecursionlimit(limit + _ROOM)
         try:
             return code(argument)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
         finally:
             sys.setrecursionlimit(limit)
 
@@ -261,7 +264,7 @@ def decode_headers(data: bytes) -> Mapping[str, str]:
         return _EMPTY
     try:
         return MappingProxyType(_read(_decode_headers, data))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CodecError(f"headers must be a JSON object of texts, got {show(data)}: {error}") from error
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from alkstore import names, numbers, payload
+from alkstore import names, numbers
 from alkstore.claiming import Want
-from alkstore.engine import Cancel, JobFilter, JobState, NewJob, Redrive
+from alkstore.draft import job_id, new_job, new_jobs
+from alkstore.engine import Cancel, JobFilter, JobState, Redrive
 from alkstore.errors import Closed, InvalidArgument, show
 from alkstore.job import JobHandle
 from alkstore.stamps import PLAIN, Duration, Stamps, resolve
@@ -341,95 +342,3 @@ def check_async_callable(function: object, what: str) -> None:
     call = getattr(function, "__call__", None)  # noqa: B004  # not a test: an object's async __call__ counts
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
         raise InvalidArgument(f"{what} must be an async callable that takes the handle, got {show(function)}")
-
-
-def job_id(id: object) -> int | None:
-    """Check a job id; None for an int that no job can have.
-
-    Raises:
-        InvalidArgument: Not an int.
-    """
-    if isinstance(id, bool) or not isinstance(id, int):
-        raise InvalidArgument(f"job id must be an int, got {show(id)}")
-    return int(id) if 0 < id <= numbers.MAX_INT64 else None
-
-
-def new_job(
-    queue: str,
-    stamps: Stamps,
-    value: object,
-    delay: Duration | None,
-    run_at: datetime | None,
-    priority: int,
-    headers: Mapping[str, str] | None,
-) -> NewJob:
-    """Check and encode one job. Rows: Q-03, PAY-01."""
-    return NewJob(
-        queue,
-        payload.encode(value),
-        payload.encode_headers(headers) if headers is not None else b"{}",
-        priority
-        if type(priority) is int and -(2**63) <= priority < 2**63
-        else numbers.integer(priority, "priority"),
-        None if delay is None else max(numbers.duration(delay, "delay"), 0),
-        None if run_at is None else numbers.instant(run_at, "run_at"),
-        stamps.visibility_timeout,
-        stamps.max_attempts,
-        stamps.base_delay,
-        stamps.expires,
-    )
-
-
-def new_jobs(
-    queue: str,
-    stamps: Stamps,
-    payloads: Iterable[object],
-    each: Iterable[EnqueueOpts] | None,
-    call: EnqueueOpts,
-) -> list[NewJob]:
-    """Check and encode a batch: options of ``each`` over those of the call over the handle's stamps. Rows: Q-22."""
-    values = items(payloads, "payloads")
-    under = _stamps(stamps, call)
-    plain = new_job(queue, under, None, call.delay, call.run_at, call.priority or 0, call.headers)
-    if call.priority is None or isinstance(call.priority, bool):
-        numbers.integer(call.priority, "priority")
-    if each is None:
-        return [plain._replace(payload=payload.encode(value)) for value in values]
-    options = items(each, "each")
-    if len(options) != len(values):
-        raise InvalidArgument(
-            f"each must hold one EnqueueOpts a payload, got {len(options)} for {len(values)} payloads"
-        )
-    return [_one(plain, under, value, own, call) for value, own in zip(values, options, strict=True)]
-
-
-def _one(plain: NewJob, under: Stamps, value: object, own: object, call: EnqueueOpts) -> NewJob:
-    if not isinstance(own, EnqueueOpts):
-        raise InvalidArgument(f"each must hold EnqueueOpts, got {show(own)}")
-    # A job's own run_at would be dead beside the call's delay, which beats it: it takes the place of both.
-    timed = own.delay is not None or own.run_at is not None
-    return new_job(
-        plain.queue,
-        _stamps(under, own),
-        value,
-        own.delay if timed else call.delay,
-        own.run_at if timed else call.run_at,
-        plain.priority if own.priority is None else own.priority,
-        call.headers if own.headers is None else own.headers,
-    )
-
-
-def _stamps(under: Stamps, opts: EnqueueOpts) -> Stamps:
-    return resolve(under, opts.visibility_timeout, opts.max_attempts, opts.base_delay, opts.expires)
-
-
-def items(values: object, what: str) -> list[object]:
-    """Take a batch's items.
-
-    Raises:
-        InvalidArgument: Text, bytes, a mapping, or nothing that can be iterated.
-    """
-    if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be an iterable of JSON values, got {show(values)}")
-    iterator: Iterator[object] = iter(values)
-    return list(iterator)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from alkstore.engine import Signal, Topic, TopicKind, Watch
 from alkstore.errors import Closed, DatabaseError, LeadershipLost
+from alkstore.lock import take
 from alkstore.names import SCHEDULER_LOCK
 from alkstore.numbers import shift
 from alkstore.pausing import Pause
@@ -54,7 +55,7 @@ async def supervise(store: "Store", stop: StopToken) -> None:
     while not stop.is_cancelled:
         try:
             async with store._watching(Topic(TopicKind.LOCK, SCHEDULER_LOCK)) as watch:
-                taken = await store._take(SCHEDULER_LOCK, LEASE)
+                taken = await take(store, SCHEDULER_LOCK, LEASE)
                 if taken.fence is None:
                     until, limit = taken.expires_at, store._poll_interval
                     if await pause.wait(watch, until=until, timeout=limit, stop=stop) is Signal.CLOSED:
@@ -72,7 +73,7 @@ async def supervise(store: "Store", stop: StopToken) -> None:
 
 
 async def _lead(store: "Store") -> int | None:
-    return (await store._take(SCHEDULER_LOCK, LEASE)).fence
+    return (await take(store, SCHEDULER_LOCK, LEASE)).fence
 
 
 async def _run_leading(store: "Store", fence: int, stop: StopToken) -> None:

@@ -1,39 +1,25 @@
 """The store: what a user holds. It checks where a call comes from, and hands out the areas."""
 
-import asyncio
 import logging
-import os
-import random
-import secrets
-import socket
-import warnings
-import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Final, TypeVar
 
-from alkstore import interval, lock, names, numbers, payload, schedule
-from alkstore.batching import Batcher
-from alkstore.claiming import ClaimPump
-from alkstore.engine import Engine, NewSchedule, NewWake, Taken, Topic, TopicKind, Watch
+from alkstore import interval, names, numbers, payload, schedule
+from alkstore.beginning import TxContext, where_called
+from alkstore.engine import NewSchedule, NewWake, Topic, TopicKind
 from alkstore.entering import AwaitableContext
 from alkstore.errors import (
-    AlkstoreError,
-    Closed,
-    InsideTransaction,
     InvalidArgument,
     PayloadTooLarge,
     show,
 )
-from alkstore.lock import Lock, LockContext
+from alkstore.life import Life
+from alkstore.lock import Lock, LockContext, take
 from alkstore.outbox import Outbox
 from alkstore.queue import Queue
 from alkstore.stamps import PLAIN, Duration, Stamps, resolve
 from alkstore.stop import StopToken
 from alkstore.stream import Stream
-from alkstore.transaction import OUTSIDE, Tx, TxContext, where_called
 from alkstore.values import LockInfo, Schedule
 from alkstore.wake import WakeReceiver
 
@@ -46,131 +32,12 @@ CLOSE_LIMIT: Final = 5.0
 T = TypeVar("T")
 
 
-class Endable(Protocol):
-    """A receiver: something that waits, and ends with the store."""
-
-    def _end(self) -> None: ...
-
-
-class Store:
+class Store(Life):
     """Queues, streams, wakes, locks, schedules, outboxes and transactions over one engine.
 
     ``async with MemStore() as store:`` or ``async with alkstore.open(url) as store:`` opens and closes it. A store
     belongs to the event loop that opened it; another loop, thread or forked process is refused (DUR-07).
     """
-
-    def __init__(
-        self,
-        connect: Callable[[], Awaitable[Engine]],
-        *,
-        name: str,
-        worker_id: str | None = None,
-        wait_timeout: Duration = 30,
-        poll_interval: Duration = 5,
-        random: random.Random | None = None,
-    ) -> None:
-        """Prepare a store; engines call this, users call an engine's constructor or `alkstore.open`.
-
-        Args:
-            connect: Gives the connected engine.
-            name: What messages call this store.
-            worker_id: Who claims, for people to read; ``host:pid:4 hex`` by default.
-            wait_timeout: Seconds that anything waits for a transaction or another process (TX-08).
-            poll_interval: Seconds between looks when a wake was lost (Q-21).
-            random: The source of jitter.
-        """
-        self._worker_id = _worker_id() if worker_id is None else names.local(worker_id, "worker id")
-        self._wait_timeout = _positive(wait_timeout, "wait_timeout")
-        self._poll_interval = _positive(poll_interval, "poll_interval")
-        self._random = _random(random)
-        self._connect = connect
-        self._label = name
-        self._state = "new"
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._transactions: weakref.WeakSet[Tx] = weakref.WeakSet()
-        self._open_transactions = 0
-        self._tracked: weakref.WeakSet[Endable] = weakref.WeakSet()
-        self._pumps: dict[str, ClaimPump] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._runners: set[asyncio.Future[None]] = set()
-        self._watches: set[Watch] = set()
-        self._closing: asyncio.Task[None] | None = None
-
-    # ------------------------------------------------------------ life
-
-    def __await__(self) -> Generator[object, None, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> Self:
-        if self._state != "new":
-            raise InvalidArgument(f"store {self._label} was opened before; make a new one")
-        self._state = "opening"
-        self._loop = asyncio.get_running_loop()
-        try:
-            self._engine = await self._connect()
-        except BaseException:
-            self._state = "new"
-            raise
-        self._writer = Batcher(self._engine) if self._engine.traits.batches else self._engine
-        self._state = "open"
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """End every wait, let what was handed to the storage finish (5 s at most), and free everything.
-
-        Closing twice, or from two tasks, is fine. Rows: DUR-06.
-        """
-        if self._state == "closed":
-            return
-        if self._state == "new":
-            self._state = "closed"
-            return
-        self._check_place()
-        if self._closing is None:
-            self._state = "closed"
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        for pump in self._pumps.values():
-            pump.close()
-        for tracked in list(self._tracked):
-            tracked._end()
-        for tx in list(self._transactions):
-            await self._finish(tx._tx.rollback())
-            tx._abandon()
-        for watch in list(self._watches):
-            watch.close()
-        waits: set[asyncio.Future[Any]] = {*self._tasks, *self._runners}
-        if waits:
-            await asyncio.wait(waits, timeout=CLOSE_LIMIT)
-        if isinstance(self._writer, Batcher):
-            await self._finish(self._writer.close())
-        await self._finish(self._engine.aclose())
-
-    async def _finish(self, ending: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_LIMIT):
-                await ending
-        except (AlkstoreError, TimeoutError) as error:
-            LOGGER.warning("closing %s: %s", self._label, error)
-
-    def __del__(self) -> None:
-        if getattr(self, "_state", "new") in ("open", "opening"):
-            warnings.warn(
-                f"store {self._label} was never closed; use 'async with' or aclose()",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._label} {self._state}>"
 
     # ------------------------------------------------------------ queues, streams, outboxes
 
@@ -270,7 +137,7 @@ class Store:
         checked = names.shared(name, "lock name")
         window = numbers.duration(ttl, "ttl", positive=True)
         self._check("Store.try_lock", None, write=True)
-        taken = await self._take(checked, window)
+        taken = await take(self, checked, window)
         return None if taken.fence is None else Lock(self, checked, taken.fence, taken.expires_at)
 
     def lock(self, name: str, ttl: Duration = 30, *, timeout: Duration | None = None) -> LockContext:
@@ -405,37 +272,6 @@ class Store:
 
     # ------------------------------------------------------------ within core
 
-    def _check(self, operation: str, twin: str | None = None, *, write: bool) -> None:
-        """Refuse a call that cannot be made here and now; after the arguments' checks, before any engine work."""
-        if self._state != "open":
-            if self._state in ("new", "opening"):
-                raise InvalidArgument(f"store {self._label} is not open; use 'async with' or await it first")
-            raise Closed("store")
-        if asyncio.get_running_loop() is not self._loop:
-            self._check_place()
-        if write and self._open_transactions:
-            self._check_outside(operation, twin)
-
-    def _check_place(self) -> None:
-        if asyncio.get_running_loop() is not self._loop:
-            raise InvalidArgument(
-                f"store {self._label} belongs to the event loop that opened it; "
-                "open another store in this loop, thread or process"
-            )
-
-    def _check_outside(self, operation: str, twin: str | None) -> None:
-        task = asyncio.current_task()
-        for tx in self._transactions:
-            if tx._task is not task or not tx._is_open:
-                continue
-            if not OUTSIDE.get():
-                raise InsideTransaction(operation, twin, tx._begun)
-            if not self._engine.traits.outside_tx:
-                raise InvalidArgument(
-                    f"{operation} cannot land beside the open transaction begun at {tx._begun}: "
-                    "this engine has one writer; end the transaction first"
-                )
-
     def _queue_of(self, queue: Queue | str) -> tuple[str, Stamps]:
         if isinstance(queue, Queue):
             if queue._store is not self:
@@ -451,100 +287,9 @@ class Store:
             raise PayloadTooLarge(len(data), limit)
         return NewWake(checked, data)
 
-    def _pump(self, queue: str) -> ClaimPump:
-        pump = self._pumps.get(queue)
-        if pump is None:
-            # Pumps nobody waits on are dropped here, so that a million queue names leave nothing behind.
-            self._pumps = {name: kept for name, kept in self._pumps.items() if not kept.is_idle}
-            pump = ClaimPump(queue, self._engine, self._writer, self._poll_interval, self._start)
-            self._pumps[queue] = pump
-        return pump
-
-    async def _take(self, name: str, ttl: int) -> Taken:
-        return await lock.take(self, name, ttl)
-
-    @asynccontextmanager
-    async def _watching(self, topic: Topic) -> AsyncIterator[Watch]:
-        watch = await self._engine.watch(topic)
-        self._watches.add(watch)
-        try:
-            yield watch
-        finally:
-            self._watches.discard(watch)
-            watch.close()
-
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Make `aclose` wait for a runner, which has its lease to give up."""
-        running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._runners.add(running)
-        try:
-            yield
-        finally:
-            self._runners.discard(running)
-            if not running.done():
-                running.set_result(None)
-
-    def _track(self, receiver: Endable) -> None:
-        self._tracked.add(receiver)
-
-    def _untrack(self, receiver: Endable) -> None:
-        self._tracked.discard(receiver)
-
-    def _tx_begun(self, tx: Tx) -> None:
-        self._transactions.add(tx)
-        self._open_transactions += 1
-
-    def _tx_ended(self, tx: Tx) -> None:
-        self._transactions.discard(tx)
-        self._open_transactions -= 1
-
-    def _spawn(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
-        """Run something that outlives its caller's cancellation; `aclose` waits for it."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned_ended)
-        return task
-
-    def _start(self, work: Coroutine[object, object, object]) -> None:
-        """Run something that nobody awaits but `aclose`."""
-        self._tasks.add(self._spawn(work))
-
-    def _spawned_ended(self, task: "asyncio.Task[T]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever awaits it sees it; nobody awaiting must not be a warning at exit
-
-    async def _shielded(self, work: Coroutine[object, object, T]) -> T:
-        """Await something to its end even if the caller is cancelled again meanwhile."""
-        return await asyncio.shield(self._spawn(work))
-
-    async def _quietly(self, work: Coroutine[object, object, object]) -> None:
-        """Await a clean-up to its end; its failure must not hide what is under way, so it is only logged."""
-        try:
-            await self._shielded(work)
-        except AlkstoreError as error:
-            LOGGER.warning("clean-up in %s failed: %s", self._label, error)
-
 
 def _encode(value: object) -> bytes:
     return payload.encode(value)  # methods have an argument named payload
-
-
-def _worker_id() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
-
-
-def _positive(value: Duration, what: str) -> float:
-    return numbers.duration(value, what, positive=True) / 1_000_000
-
-
-def _random(source: random.Random | None) -> random.Random:
-    if source is None:
-        return random.Random()
-    if not isinstance(source, random.Random):
-        raise InvalidArgument(f"random must be a random.Random, got {show(source)}")
-    return source
 
 
 def _check_stop(stop: object) -> None:

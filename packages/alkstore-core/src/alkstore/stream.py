@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
 from alkstore import names, numbers, payload
+from alkstore.draft import items
 from alkstore.engine import Engine, EventRecord, NewEvent, Signal, Topic, TopicKind, Watch
 from alkstore.entering import AwaitableContext
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, show
 from alkstore.pausing import Pause
-from alkstore.queue import items
 from alkstore.values import StreamEvent
 from alkstore.wake import Receiver
 

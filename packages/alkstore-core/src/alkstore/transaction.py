@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from alkstore import names, numbers
+from alkstore.draft import job_id, new_job, new_jobs
 from alkstore.engine import Ack, EngineTransaction, JobFilter
 from alkstore.errors import (
     AlkstoreError,
@@ -24,7 +24,7 @@ from alkstore.errors import (
 )
 from alkstore.job import JobHandle
 from alkstore.outbox import Outbox
-from alkstore.queue import Queue, job_id, new_job, new_jobs
+from alkstore.queue import Queue
 from alkstore.stamps import OUTBOX, Duration, Stamps, resolve
 from alkstore.stream import Stream, new_event, new_events
 from alkstore.values import EnqueueOpts, Job, StreamEvent
@@ -32,7 +32,7 @@ from alkstore.values import EnqueueOpts, Job, StreamEvent
 if TYPE_CHECKING:
     from alkstore.store import Store
 
-__all__ = ["Tx", "TxContext", "outside_tx"]
+__all__ = ["Tx", "outside_tx"]
 
 LOGGER: Final = logging.getLogger("alkstore")
 OUTSIDE: Final[ContextVar[bool]] = ContextVar("alkstore_outside_tx", default=False)
@@ -50,12 +50,6 @@ def outside_tx() -> Iterator[None]:
         yield
     finally:
         OUTSIDE.reset(token)
-
-
-def where_called(depth: int) -> str:
-    """Name the caller's file and line, for messages about a transaction that somebody forgot."""
-    frame = sys._getframe(depth + 1)
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class Tx:
@@ -440,48 +434,3 @@ class Tx:
             LOGGER.warning("rollback of the transaction begun at %s failed: %s", self._begun, error)
         finally:
             self._end(reopen=True)
-
-
-class TxContext:
-    """``async with … as tx`` begins and ends; ``tx = await …`` begins, and ending is the caller's."""
-
-    __slots__ = ("_begun", "_connection", "_store", "_tx")
-
-    def __init__(self, store: "Store", begun: str, connection: object | None = None) -> None:
-        self._store = store
-        self._begun = begun
-        self._connection = connection
-        self._tx: Tx | None = None
-
-    def __await__(self) -> Generator[object, None, Tx]:
-        return self._begin().__await__()
-
-    async def _begin(self) -> Tx:
-        joined = self._connection is not None
-        self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
-        opening = self._store._spawn(self._store._engine.begin(self._connection))
-        try:
-            engine_tx = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The engine may still be about to hand it over: nobody is left to end it.
-            opening.add_done_callback(_abandon_late)
-            raise
-        return Tx(self._store, engine_tx, self._begun, joined=joined)
-
-    async def __aenter__(self) -> Tx:
-        if self._tx is not None:
-            raise InvalidArgument("a transaction context is entered once; call begin_tx again")
-        self._tx = await self._begin()
-        return self._tx
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        tx = self._tx
-        if tx is not None:
-            await tx.__aexit__(exc_type, exc, traceback)
-
-
-def _abandon_late(opening: "asyncio.Future[EngineTransaction]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().abandon()

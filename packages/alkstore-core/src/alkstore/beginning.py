@@ -1,0 +1,67 @@
+"""Beginning a transaction, and ending it however its block ends."""
+
+import asyncio
+import sys
+from collections.abc import Generator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from alkstore.engine import EngineTransaction
+from alkstore.errors import InvalidArgument
+from alkstore.transaction import Tx
+
+if TYPE_CHECKING:
+    from alkstore.store import Store
+
+__all__ = ["TxContext", "where_called"]
+
+
+def where_called(depth: int) -> str:
+    """Name the caller's file and line, for messages about a transaction that somebody forgot."""
+    frame = sys._getframe(depth + 1)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class TxContext:
+    """``async with … as tx`` begins and ends; ``tx = await …`` begins, and ending is the caller's."""
+
+    __slots__ = ("_begun", "_connection", "_store", "_tx")
+
+    def __init__(self, store: "Store", begun: str, connection: object | None = None) -> None:
+        self._store = store
+        self._begun = begun
+        self._connection = connection
+        self._tx: Tx | None = None
+
+    def __await__(self) -> Generator[object, None, Tx]:
+        return self._begin().__await__()
+
+    async def _begin(self) -> Tx:
+        joined = self._connection is not None
+        self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
+        opening = self._store._spawn(self._store._engine.begin(self._connection))
+        try:
+            engine_tx = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The engine may still be about to hand it over: nobody is left to end it.
+            opening.add_done_callback(_abandon_late)
+            raise
+        return Tx(self._store, engine_tx, self._begun, joined=joined)
+
+    async def __aenter__(self) -> Tx:
+        if self._tx is not None:
+            raise InvalidArgument("a transaction context is entered once; call begin_tx again")
+        self._tx = await self._begin()
+        return self._tx
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        tx = self._tx
+        if tx is not None:
+            await tx.__aexit__(exc_type, exc, traceback)
+
+
+def _abandon_late(opening: "asyncio.Future[EngineTransaction]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().abandon()
