@@ -1,6 +1,6 @@
 """Which columns a pytest run works with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pytest
@@ -11,7 +11,7 @@ from alkstore_contract_suite.registry import ColumnError, Registry, check_core, 
 
 __all__ = ["backends", "chosen"]
 
-REGISTRY: Final = pytest.StashKey[Registry]()
+REGISTRY: Final = pytest.StashKey[tuple[Mapping[str, EngineColumn], Mapping[str, str]]]()
 BACKENDS: Final = pytest.StashKey[Backends]()
 
 
@@ -21,18 +21,14 @@ def chosen(config: pytest.Config) -> Sequence[EngineColumn]:
     Raises:
         pytest.UsageError: A named one is unknown or cannot run here, none is registered, or one cannot be loaded.
     """
-    columns = _registry(config).columns
+    columns, broken = _registered(config)
     names = list(dict.fromkeys(config.option.alk_engine))
+    if broken and not set(names) <= set(columns):
+        raise pytest.UsageError("; ".join(broken.values()))
+    if broken and not names:
+        raise pytest.UsageError(f"{'; '.join(broken.values())}; name the engines to run with --alk-engine")
     for name in names:
-        if name not in columns:
-            known = ", ".join(columns) or "none"
-            raise pytest.UsageError(
-                f"no engine {name!r} is registered (registered: {known}); install its package, or register its column "
-                "in conftest.py with pytest_alkstore_register(registry)"
-            )
-        found = columns[name].available()
-        if isinstance(found, Missing):
-            raise pytest.UsageError(f"engine {name!r} cannot run here: {found.advice}")
+        _check(name, columns)
     if not columns:
         raise pytest.UsageError("no engine is registered; install one, or register its column in conftest.py")
     return [columns[name] for name in names or columns]
@@ -47,14 +43,26 @@ def backends(config: pytest.Config) -> Backends:
     return config.stash[BACKENDS]
 
 
-def _registry(config: pytest.Config) -> Registry:
+def _check(name: str, columns: Mapping[str, EngineColumn]) -> None:
+    if name not in columns:
+        known = ", ".join(columns) or "none"
+        raise pytest.UsageError(
+            f"no engine {name!r} is registered (registered: {known}); install its package, or register its column "
+            "in conftest.py with pytest_alkstore_register(registry)"
+        )
+    found = columns[name].available()
+    if isinstance(found, Missing):
+        raise pytest.UsageError(f"engine {name!r} cannot run here: {found.advice}")
+
+
+def _registered(config: pytest.Config) -> tuple[Mapping[str, EngineColumn], Mapping[str, str]]:
     if REGISTRY not in config.stash:
         registry = Registry()
         try:
             check_core()
-            load_entry_points(registry)
+            broken = load_entry_points(registry)
             config.hook.pytest_alkstore_register(registry=registry)
         except ColumnError as error:
             raise pytest.UsageError(str(error)) from error
-        config.stash[REGISTRY] = registry
+        config.stash[REGISTRY] = registry.columns, broken
     return config.stash[REGISTRY]

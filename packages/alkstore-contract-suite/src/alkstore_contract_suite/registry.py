@@ -72,20 +72,19 @@ def check_core() -> None:
     _check_major("alkstore-core", alkstore.CONTRACT_VERSION)
 
 
-def load_entry_points(registry: Registry) -> None:
-    """Let every installed distribution register its column.
+def load_entry_points(registry: Registry) -> Mapping[str, str]:
+    """Let every installed distribution register its column; gives those that could not, each with the reason.
 
-    Raises:
-        ColumnError: An entry point cannot be loaded, or its column is refused.
+    A broken distribution must not keep the author of another one from working.
     """
+    broken: dict[str, str] = {}
     for point in importlib.metadata.entry_points(group=GROUP):
         try:
             register = cast(Callable[[Registrar], None], point.load())
-        except (ImportError, AttributeError) as error:
-            raise ColumnError(
-                f"entry point {point.name} = {point.value} cannot be loaded: {error}"
-            ) from error
-        register(registry)
+            register(registry)
+        except (ImportError, AttributeError, ColumnError) as error:
+            broken[point.name] = f"entry point {point.name} = {point.value}: {error}"
+    return broken
 
 
 def _check_major(where: str, version: str) -> None:
