@@ -1,0 +1,139 @@
+"""Every task of a developer; ``nox -l`` lists them. Versions are those of the lock, through its export for pip."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import nox
+
+sys.path.insert(0, str(Path(__file__).parent / "tools"))
+
+from workspace import CONSTRAINTS, ROOT, editables, group, packages
+
+PYTHONS = [
+    line.rsplit(" ", 1)[1]
+    for line in nox.project.load_toml(ROOT / "packages/alkstore-core/pyproject.toml")["project"][
+        "classifiers"
+    ]
+    if line.startswith("Programming Language :: Python :: 3.")
+]
+SUITE = ["--pyargs", "alkstore_contract_suite"]
+SOAK = 20
+CODE = ["noxfile.py", "docs", "packages", "tests", "tools"]
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["lint", "types", "tests", "contract"]
+# A developer may have one Python only; the continuous integration asks for each by name.
+nox.options.error_on_missing_interpreters = False
+
+
+def _install(session: nox.Session, *groups: str, editable: bool = True) -> None:
+    """Install dependency groups and the packages, unless nox was told to use the present environment."""
+    if session.venv_backend == "none":
+        return
+    requirements = [requirement for name in groups for requirement in group(name)]
+    siblings = editables() if editable else []
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *requirements, *siblings)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run the main job on real input; further arguments are the demo's."""
+    _install(session)
+    session.run("alkstore", "demo", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the unit tests and the documentation's code on every Python of this machine."""
+    _install(session, "test")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def contract(session: nox.Session) -> None:
+    """Run the contract: ``nox -s contract -- --alk-engine mem --alk-row Q-07``."""
+    _install(session, "test")
+    session.run("python", "-m", "pytest", *SUITE, *(session.posargs or ["--alk-engine", "mem"]))
+
+
+@nox.session(name="contract-soak")
+def contract_soak(session: nox.Session) -> None:
+    """Run the contract again and again, each time in another order, and count the flakes."""
+    _install(session, "test")
+    session.run("python", "tools/soak.py", *(session.posargs or ["--times", str(SOAK)]))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check form, imports and the workspace."""
+    _install(session, "lint")
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+    session.run("lint-imports")
+    session.run("python", "tools/check_workspace.py")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types: one run a package, since two tests folders may hold files of one name."""
+    _install(session, "types")
+    for package in packages():
+        tests = package.folder / "tests"
+        paths = [package.folder / "src", *([tests] if tests.is_dir() else [])]
+        session.run("mypy", *map(str, paths), env={"MYPYPATH": str(tests)})
+    session.run("mypy", "noxfile.py", "tools", "tests", env={"MYPYPATH": "tools"})
+    session.run("basedpyright")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build all wheels, install them together where nothing else is, and work from them outside the checkout."""
+    if session.venv_backend == "none":
+        session.error("the wheels must be installed in an environment of their own: leave --no-venv out")
+    folder = Path(session.create_tmp()) / "wheels"
+    for old in folder.glob("*"):
+        old.unlink()
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *group("build"))
+    for package in packages():
+        # By way of the source distribution: a file that it lacks is missing from the wheel too, and shows.
+        session.run(
+            "python",
+            "-m",
+            "build",
+            "--no-isolation",
+            "--outdir",
+            str(folder),
+            str(package.folder),
+            silent=True,
+        )
+    built = [_with_extras(package.name, folder) for package in packages()]
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *built)
+    with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
+        session.run("alkstore", "demo")
+        session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *SUITE, "--alk-engine", "mem")
+
+
+def _with_extras(name: str, folder: Path) -> str:
+    (wheel,) = folder.glob(f"{name.replace('-', '_')}-*.whl")
+    (package,) = (package for package in packages() if package.name == name)
+    extras = f"[{','.join(package.extras)}]" if package.extras else ""
+    return f"{name}{extras} @ {wheel.as_uri()}"
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation, every warning an error, and execute its code."""
+    _install(session, "test", "docs")
+    session.run("sphinx-build", "-n", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+    session.run("python", "-m", "pytest", "tests/test_docs.py")
+
+
+@nox.session(venv_backend="none")
+def lock(session: nox.Session) -> None:
+    """Lock again with uv, and write the export for machines that have only pip."""
+    session.run("uv", "lock", external=True)
+    arguments = ["--all-packages", "--all-groups", "--no-emit-workspace"]
+    quiet = ["--quiet", "--no-hashes", "--no-header", "--no-annotate", "--output-file", str(CONSTRAINTS)]
+    session.run("uv", "export", *arguments, *quiet, external=True, silent=True)

@@ -1,0 +1,147 @@
+"""Check what no other tool checks: that the packages fit together, and that the files keep the house rules.
+
+Prints one line a problem; exits with 1 if there is any. The standard library is enough to run it.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from workspace import CONSTRAINTS, ROOT, packages
+
+__all__ = ["CHECKS", "main"]
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 50
+LONG_FILES = {
+    "packages/alkstore-core/src/alkstore/engine.py": "the seam is read as one text: nearly all of it is docstrings",
+}
+"""Files over `LONGEST_FILE`, each with its reason."""
+
+# Written in pieces, so that this file does not find itself.
+LEAKS = {
+    r"(?<![\w.~])/" + r"(root|home|Users|work|opt)/\w": "a path of somebody's machine",
+    r"file:" + r"//": "a path of somebody's machine",
+    r"--(extra-)?index" + r"-url|--find" + r"-links": "a package index of somebody's machine",
+    r"\bTO" + r"DO\b|\bFIX" + r"ME\b": "work left undone",
+}
+TEXT = {".py", ".toml", ".md", ".txt", ".yml", ".yaml", ".sql", ".cfg", ".lock", ""}
+
+
+def versions(root: Path) -> Iterator[str]:
+    """All packages have one version, and pin each other to it."""
+    known = packages(root)
+    names = {package.name for package in known}
+    version = known[0].version
+    for package in known:
+        if package.version != version:
+            yield f"{package.name}: version {package.version}, {known[0].name} has {version}"
+        for requirement in chain(package.project.get("dependencies", []), *package.extras.values()):
+            name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+            # uv ignores a sibling's version in a workspace, so a wrong pin shows only in the wheel's user's terminal.
+            if name in names and re.sub(r"\[.*?\]", "", requirement) != f"{name}=={version}":
+                yield f"{package.name}: requires {requirement!r}, must be '{name}=={version}'"
+
+
+def python_range(root: Path) -> Iterator[str]:
+    """All packages support the same Pythons as the workspace."""
+    workspace = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
+    for package in packages(root):
+        if package.project.get("requires-python") != workspace:
+            yield f"{package.name}: requires-python must be {workspace!r}, as in the root"
+
+
+def licences(root: Path) -> Iterator[str]:
+    """Each package has a real copy of the licence: a link would stop the build."""
+    licence = (root / "LICENSE").read_bytes()
+    for package in packages(root):
+        copy = package.folder / "LICENSE"
+        if copy.is_symlink() or not copy.is_file() or copy.read_bytes() != licence:
+            yield f"{package.name}: LICENSE must be a copy of the root's"
+
+
+def layout(root: Path) -> Iterator[str]:
+    """Each package is typed, and no tests folder is a package."""
+    for package in packages(root):
+        if not (package.source / "py.typed").is_file():
+            yield f"{package.name}: {package.source.name}/py.typed is missing"
+        for init in package.folder.glob("tests/**/__init__.py"):
+            yield f"{init.relative_to(root)}: a tests folder must be no package, or same-named files clash"
+
+
+def contract_copies(root: Path) -> Iterator[str]:
+    """The suite carries the contract that the documentation shows."""
+    original = (root / "docs" / "contract.md").read_bytes()
+    for copy in root.glob("packages/*/src/*/contract.md"):
+        if copy.read_bytes() != original:
+            yield f"{copy.relative_to(root)}: differs from docs/contract.md; copy that one here"
+
+
+def constraints(root: Path) -> Iterator[str]:
+    """The versions for pip are those of the lock."""
+    lock = tomllib.loads((root / "uv.lock").read_text("utf-8"))["package"]
+    locked = {f"{entry['name']}=={entry['version']}" for entry in lock if "registry" in entry["source"]}
+    written = {line.split(" ")[0] for line in (root / CONSTRAINTS).read_text("utf-8").splitlines() if line}
+    for requirement in sorted(locked ^ written):
+        where = "uv.lock" if requirement in locked else CONSTRAINTS.as_posix()
+        yield f"{requirement} is only in {where}; run `nox -s lock`"
+
+
+def sizes(root: Path) -> Iterator[str]:
+    """Files and functions stay short enough to be read."""
+    for path in _tracked(root, ".py"):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text("utf-8")
+        lines = text.count("\n")
+        if lines > LONGEST_FILE and name not in LONG_FILES:
+            yield f"{name}: {lines} lines, at most {LONGEST_FILE}"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > LONGEST_FUNCTION:
+                    yield f"{name}:{node.lineno}: {node.name} has {length} lines, at most {LONGEST_FUNCTION}"
+
+
+def leaks(root: Path) -> Iterator[str]:
+    """No file names a machine, a private package index, or work left undone."""
+    for path in _tracked(root, *TEXT):
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+            for pattern, what in LEAKS.items():
+                if found := re.search(pattern, line):
+                    yield f"{path.relative_to(root)}:{number}: {what}: {found.group()!r}"
+
+
+def _tracked(root: Path, *suffixes: str) -> Iterator[Path]:
+    """Give git's files, new ones too; ignored ones are nobody's business."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    paths = (root / name for name in sorted(listed.split("\0")) if name)
+    return (path for path in paths if path.suffix in suffixes and path.is_file())
+
+
+CHECKS: tuple[Callable[[Path], Iterator[str]], ...] = (
+    versions,
+    python_range,
+    licences,
+    layout,
+    contract_copies,
+    constraints,
+    sizes,
+    leaks,
+)
+
+
+def main(root: Path = ROOT) -> int:
+    """Run every check, print the problems, and give the exit code."""
+    problems = [f"{check.__name__}: {problem}" for check in CHECKS for problem in check(root)]
+    print("\n".join(problems) or f"workspace: {len(CHECKS)} checks passed")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

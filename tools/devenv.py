@@ -1,0 +1,86 @@
+"""The virtual environment of `tools/dev.py`: made when it is missing, half-made or out of date, else kept."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from workspace import CONSTRAINTS, ROOT, editables, group
+
+__all__ = ["Failed", "environ", "executable", "prepare"]
+
+FOLDER = Path(".dev", "venv")
+STAMP = "alkstore-fingerprint"
+
+
+class Failed(Exception):
+    """The environment could not be made; the text says what to do."""
+
+
+def prepare(root: Path = ROOT) -> Path:
+    """Give the environment's Python, and make the environment first if need be.
+
+    Raises:
+        Failed: venv or pip did not succeed; pip's own words went to the terminal.
+    """
+    folder = root / FOLDER
+    stamp = folder / STAMP
+    fingerprint = _fingerprint(root)
+    python = executable(folder, "python")
+    if python.exists() and stamp.exists() and stamp.read_text("utf-8") == fingerprint:
+        return python
+    print(
+        f"setting up {FOLDER} with Python {sys.version.split()[0]}; the first time takes a minute", flush=True
+    )
+    _create(folder)
+    _install(root, python)
+    # Written last: an environment without it was interrupted, and is made anew.
+    stamp.write_text(fingerprint, "utf-8")
+    return python
+
+
+def executable(folder: Path, name: str) -> Path:
+    """Give the path of a program in an environment, on this system."""
+    return folder / ("Scripts" if os.name == "nt" else "bin") / (f"{name}.exe" if os.name == "nt" else name)
+
+
+def environ() -> dict[str, str]:
+    """Give this process's environment without what would let another Python's packages in."""
+    kept = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME"}}
+    # A user's `pip config set install.user yes` makes every install into a virtual environment fail.
+    return kept | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+
+
+def _fingerprint(root: Path) -> str:
+    """Give a digest of everything that the environment depends on; a moved checkout breaks editable installs too."""
+    files = [root / "pyproject.toml", root / CONSTRAINTS, *sorted(root.glob("packages/*/pyproject.toml"))]
+    parts = [sys.version, sys.base_prefix, str(root), *(path.read_text("utf-8") for path in files)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _create(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        venv.create(folder, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Failed(
+            f"could not make {folder}: {error}; on Debian and Ubuntu install the package "
+            f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+        ) from error
+
+
+def _install(root: Path, python: Path) -> None:
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(root / CONSTRAINTS)]
+    # First what builds the packages, then they themselves: with build isolation pip would fetch an unpinned back end.
+    steps = [
+        [*pip, *group("build", root), *group("test", root)],
+        [*pip, "--no-build-isolation", *editables(root)],
+    ]
+    for step in steps:
+        if subprocess.run(step, env=environ(), check=False).returncode != 0:
+            raise Failed(
+                "pip could not install the packages; its message is above, your pip configuration is used"
+            )

@@ -1,0 +1,120 @@
+"""The tasks of `tools/dev.py`, run in its environment, each with a verdict in one line."""
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from devenv import Failed, environ, executable, prepare
+from workspace import ROOT
+
+__all__ = ["main"]
+
+GREEN, RED, NOT_RUN = 0, 1, 2
+REPORTS = ROOT / "reports"
+SUITE = ["--pyargs", "alkstore_contract_suite", "--alk-engine", "mem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one step ended, in a few words for the verdict."""
+
+    is_green: bool
+    text: str
+
+
+def main(arguments: list[str]) -> int:
+    """Run one task and give the exit code."""
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not know the dash
+    options, rest = _parser().parse_known_args(arguments)
+    if rest and options.task != "demo":
+        _parser().error(f"unknown arguments: {' '.join(rest)}")
+    try:
+        python = prepare()
+    except Failed as failure:
+        print(f"verdict: not run — {failure}")
+        return NOT_RUN
+    if options.task == "demo":
+        outcomes = [_demo(python, rest)]
+    elif options.task == "soak":
+        outcomes = [_soak(python, options.times)]
+    else:
+        outcomes = [_unit(python), _contract(python)]
+    is_green = all(outcome.is_green for outcome in outcomes)
+    print(f"verdict: {'green' if is_green else 'red'} — {', '.join(outcome.text for outcome in outcomes)}")
+    return GREEN if is_green else RED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tools/dev.py", description="Set up what is needed, run, and judge."
+    )
+    parser.add_argument("task", choices=["demo", "tests", "soak"])
+    parser.add_argument("--times", type=int, default=20, help="runs of the soak (default: 20)")
+    return parser
+
+
+def _demo(python: Path, arguments: list[str]) -> Outcome:
+    command = [str(executable(python.parent.parent, "alkstore")), "demo", *arguments]
+    code = subprocess.run(command, env=environ(), check=False).returncode
+    return Outcome(
+        code == 0, "the demo's report adds up" if code == 0 else f"the demo ended with code {code}"
+    )
+
+
+def _unit(python: Path) -> Outcome:
+    report = REPORTS / "unit.xml"
+    code = _pytest(python, [f"--junitxml={report}"])
+    return judge_unit(code, report)
+
+
+def judge_unit(code: int, report: Path) -> Outcome:
+    """Judge a run by pytest's exit code, and count by its report."""
+    if not report.exists():
+        return Outcome(False, f"the unit tests did not run (pytest ended with code {code})")
+    counts = ElementTree.parse(report).getroot()[0].attrib
+    bad = int(counts["failures"]) + int(counts["errors"])
+    good = int(counts["tests"]) - bad - int(counts["skipped"])
+    if code == 0 and good:
+        return Outcome(True, f"{good} unit tests passed")
+    return Outcome(False, f"{bad} of {good + bad} unit tests failed")
+
+
+def _contract(python: Path) -> Outcome:
+    folder = REPORTS / "contract"
+    code = _pytest(python, [*SUITE, f"--alk-report={folder}"])
+    return judge_contract(code, folder / "report.json")
+
+
+def judge_contract(code: int, report: Path) -> Outcome:
+    """Judge by the suite's own verdict; an exit code that disagrees with it is red as well."""
+    if not report.exists():
+        return Outcome(False, f"the contract did not run (pytest ended with code {code})")
+    verdicts = {
+        name: str(engine["verdict"])
+        for name, engine in json.loads(report.read_text("utf-8"))["engines"].items()
+    }
+    text = ", ".join(f"contract {verdict} on {name}" for name, verdict in verdicts.items())
+    return Outcome(
+        code == 0 and set(verdicts.values()) == {"CONFORMANT"}, text or "the contract ran on no engine"
+    )
+
+
+def _pytest(python: Path, arguments: list[str]) -> int:
+    REPORTS.mkdir(exist_ok=True)
+    for old in [*REPORTS.glob("unit.xml"), *REPORTS.glob("contract/report.json")]:
+        old.unlink()  # a run that dies must not be judged by the last one's report
+    return subprocess.run(
+        [str(python), "-m", "pytest", *arguments], cwd=ROOT, env=environ(), check=False
+    ).returncode
+
+
+def _soak(python: Path, times: int) -> Outcome:
+    command = [str(python), str(ROOT / "tools" / "soak.py"), "--times", str(times)]
+    code = subprocess.run(command, env=environ(), check=False).returncode
+    return Outcome(
+        code == 0, f"{times} runs of the contract in random order, {'no' if code == 0 else 'some'} flakes"
+    )
