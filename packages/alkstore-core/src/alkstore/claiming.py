@@ -115,7 +115,8 @@ class ClaimPump:
                         self._fail(Closed("store"))
             finally:
                 watch.close()
-        except AlkstoreError as error:
+        except Exception as error:
+            # Not only what engines may raise: a bug in one must reach whoever waits, not be tried again for ever.
             self._fail(error)
         finally:
             self._is_running = False
@@ -165,7 +166,7 @@ class ClaimPump:
     def _has_untried(self) -> bool:
         return any(not want.tried and not want.future.done() for want in self._wants)
 
-    def _fail(self, error: AlkstoreError) -> None:
+    def _fail(self, error: Exception) -> None:
         wants, self._wants = self._wants, deque()
         for want in wants:
             if not want.future.done():
