@@ -93,10 +93,8 @@ def judge_contract(code: int, report: Path) -> Outcome:
     """Judge by the suite's own verdict; an exit code that disagrees with it is red as well."""
     if not report.exists():
         return Outcome(False, f"the contract did not run (pytest ended with code {code})")
-    verdicts = {
-        name: str(engine["verdict"])
-        for name, engine in json.loads(report.read_text("utf-8"))["engines"].items()
-    }
+    engines = json.loads(report.read_text("utf-8"))["engines"]
+    verdicts = {str(engine["name"]): str(engine["verdict"]) for engine in engines}
     text = ", ".join(f"contract {verdict} on {name}" for name, verdict in verdicts.items())
     return Outcome(
         code == 0 and set(verdicts.values()) == {"CONFORMANT"}, text or "the contract ran on no engine"

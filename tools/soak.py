@@ -17,7 +17,7 @@ def soak(times: int) -> list[int]:
     failed = []
     for seed in range(1, times + 1):
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", *SUITE, "-p", "randomly", f"--randomly-seed={seed}"]
+        command = [sys.executable, "-m", "pytest", *SUITE, f"--alk-seed={seed}"]
         run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
         lines = run.stdout.strip().splitlines() or ["pytest printed nothing"]
         print(f"seed {seed:>3}  {time.monotonic() - began:5.1f} s  {lines[-1].strip('= ')}", flush=True)
