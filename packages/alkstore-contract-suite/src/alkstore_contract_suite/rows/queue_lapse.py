@@ -42,7 +42,6 @@ async def a_lapsed_claim_returns_at_its_deadline(ctx: Context) -> None:
     text="A lapsed row comes back to every other worker, without an admin call or a trace of its old one.",
     oracle="after the holder is gone a claim gives the job at its deadline",
     modes=("second", "reopen", "crash-drop", "crash-kill"),
-    kills=("lapsed-claim-never-returns",),
 )
 async def a_lapsed_claim_returns_to_whoever_asks(ctx: Context) -> None:
     name = ctx.name("mail")

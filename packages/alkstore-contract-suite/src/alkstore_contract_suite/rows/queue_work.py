@@ -192,7 +192,6 @@ async def an_ack_in_a_transaction_settles_the_block(ctx: Context) -> None:
     text="Work is at-least-once: whenever the worker dies, no committed row is lost.",
     oracle="a death after each step of a worker; the row comes again and can be acked",
     modes=("reopen", "crash-drop", "crash-kill"),
-    kills=(),
 )
 async def a_worker_may_die_after_any_step(ctx: Context) -> None:
     steps: dict[str, Operation] = {
