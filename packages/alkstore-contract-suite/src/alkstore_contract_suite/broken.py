@@ -3,12 +3,13 @@
 The broken engines live beside the suite's source, in ``tests/mutants``; only a checkout has them.
 """
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Final, Protocol, cast
 
 from alkstore_contract_suite.backends import Backends
@@ -56,14 +57,23 @@ def load() -> Sequence[Mutant]:
     """Import every mutant of the checkout."""
     if not (FOLDER / "mutant.py").exists():
         raise FileNotFoundError(f"the self-test needs a checkout: {FOLDER} is not there")
-    sys.path.insert(0, str(FOLDER))
-    try:
-        registry = importlib.import_module("mutant")
-        for path in sorted(FOLDER.glob("*.py")):
-            importlib.import_module(path.stem)
-    finally:
-        sys.path.remove(str(FOLDER))
+    registry = _imported("mutant", "mutant")
+    for path in sorted(FOLDER.glob("*.py")):
+        if path.stem != "mutant":
+            _imported(path.stem, f"alkstore_mutants_{path.stem}")
     return cast(Sequence[Mutant], registry.registered())
+
+
+def _imported(stem: str, name: str) -> ModuleType:
+    # By path: the areas' names are those of modules of the standard library, which must not be shadowed.
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{stem}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:

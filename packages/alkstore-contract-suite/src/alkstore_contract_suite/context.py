@@ -211,6 +211,8 @@ class Context:
     def still_waiting(self, task: "asyncio.Future[Any]", promise: str) -> None:
         """Hold a task to waiting; await `settle` first."""
         if task.done():
+            if not task.cancelled() and isinstance(task.exception(), NotImplementedError):
+                task.result()
             self.fail(promise, "still waiting", _outcome(task))
         self.note(f"kept: {promise}")
 

@@ -1,0 +1,114 @@
+"""How a broken engine is declared: a class that is wrong in one way, or a patch of core for the mutant's run only.
+
+    @mutant("ack-ignores-token", kills="Q-09")
+    class AckIgnoresToken(MemEngine):
+        async def settle_jobs(self, settles): ...
+
+    @mutant("prefix-unchecked-on-listen", kills="NAME-02")
+    def broken(patch):
+        patch.attribute(Store, "listen", replacement)
+
+A class is called as ``MemEngine`` is, so it may also be any callable that gives an engine. The column under the fault
+is mem's own: same capabilities, same modes.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from alkstore_mem.engine import MemEngine
+
+from alkstore import Store
+from alkstore.testing import ManualClock
+from alkstore_contract_suite import CONTRACT_VERSION
+from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
+from alkstore_mem.contract import CAPABILITIES
+
+__all__ = ["Patch", "mutant", "registered"]
+
+T = TypeVar("T")
+
+MOST_ROWS: Final = 8
+"""A fault that more rows find is in something that they all need, and proves none of them."""
+
+_MUTANTS: "dict[str, Mutant]" = {}
+
+
+class Patch:
+    """Replaces attributes until the mutant's run ends. Planting faults is the one reason to patch our own code."""
+
+    def __init__(self, undo: ExitStack) -> None:
+        self._undo = undo
+
+    def attribute(self, owner: object, name: str, replacement: object) -> None:
+        """Replace an attribute of a module, a class or an object; the original must exist."""
+        is_own = name in vars(owner)
+        original = vars(owner)[name] if is_own else getattr(owner, name)
+        setattr(owner, name, replacement)
+        if is_own:
+            self._undo.callback(setattr, owner, name, original)
+        else:
+            self._undo.callback(delattr, owner, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One planted fault, and the rows that must find it."""
+
+    name: str
+    kills: Sequence[str]
+    planted: Callable[..., Any]
+
+    @contextmanager
+    def column(self) -> Iterator[InProcessColumn]:
+        """Give mem's column with the fault in it, for the length of a block."""
+        with ExitStack() as undo:
+            if isinstance(self.planted, type):
+                yield _column(self.name, _make_store(self.planted))
+            else:
+                self.planted(Patch(undo))
+                yield _column(self.name, _make_store(MemEngine))
+
+
+def mutant(name: str, *, kills: str | Sequence[str]) -> Callable[[T], T]:
+    """Declare a class or a patching function as the mutant of this name."""
+
+    def declare(planted: T) -> T:
+        if name in _MUTANTS:
+            raise ValueError(f"mutant {name!r} is declared twice")
+        rows = (kills,) if isinstance(kills, str) else tuple(kills)
+        if not 1 <= len(rows) <= MOST_ROWS:
+            raise ValueError(f"mutant {name!r} must be killed by 1 to {MOST_ROWS} rows, got {rows!r}")
+        if not callable(planted):
+            raise TypeError(f"mutant {name!r} must be a class or a function of a Patch")
+        _MUTANTS[name] = Mutant(name, rows, planted)
+        return planted
+
+    return declare
+
+
+def registered() -> Sequence[Mutant]:
+    """Give every mutant that was imported, in the order of declaration."""
+    return list(_MUTANTS.values())
+
+
+def _make_store(engine: Callable[..., Any]) -> MakeStore:
+    def make(clock: ManualClock, source: random.Random) -> Store:
+        async def connect() -> Any:
+            return engine(clock)
+
+        return Store(connect, name="broken", random=source)
+
+    return make
+
+
+def _column(name: str, make_store: MakeStore) -> InProcessColumn:
+    return InProcessColumn(
+        name.replace("-", "_"),
+        version="broken on purpose",
+        contract=CONTRACT_VERSION,
+        capabilities=CAPABILITIES,
+        make_store=make_store,
+    )
