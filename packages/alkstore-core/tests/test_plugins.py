@@ -7,7 +7,7 @@ import pytest
 from alkstore import _plugins
 from alkstore._plugins import Installed, choose, discover
 from alkstore.errors import InvalidArgument
-from alkstore.hookspecs import CONTRACT_VERSION
+from alkstore.version import CONTRACT_VERSION
 
 Install = Callable[..., None]
 

@@ -10,7 +10,8 @@ import pluggy
 
 from alkstore import hookspecs
 from alkstore.errors import InvalidArgument, show
-from alkstore.hookspecs import CONTRACT_VERSION, GROUP, EngineRegistration
+from alkstore.hookspecs import GROUP, EngineRegistration
+from alkstore.version import CONTRACT_VERSION
 
 __all__ = ["Broken", "Found", "Installed", "discover", "find_engine"]
 

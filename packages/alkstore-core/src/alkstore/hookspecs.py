@@ -9,10 +9,7 @@ import pluggy
 if TYPE_CHECKING:  # the store imports what imports this module
     from alkstore.store import Store
 
-__all__ = ["CONTRACT_VERSION", "GROUP", "EngineRegistration", "alkstore_engine", "hookimpl", "hookspec"]
-
-CONTRACT_VERSION: Final = "1.0"
-"""The contract that this core, and an engine that registers with it, honours: major.minor."""
+__all__ = ["GROUP", "EngineRegistration", "alkstore_engine", "hookimpl", "hookspec"]
 
 GROUP: Final = "alkstore"
 """The entry-point group, and the name of the pluggy project."""
