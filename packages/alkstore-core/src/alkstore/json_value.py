@@ -22,16 +22,19 @@ _SHOWN_PATH: Final = 200
 """How many characters of a path a message shows; 256 keys would drown the rest."""
 
 
-def plain(value: object) -> object:
+def plain(value: object, *, has_room: bool = False) -> object:
     """Copy a JSON value into exact builtin types: tuples and their subclasses become lists.
 
     Takes subclasses that equal their builtin copy (OrderedDict, NamedTuple), but no Enum and no dataclass.
 
+    Args:
+        has_room: The stack is fresh, so a recursion without end is the value's own.
+
     Raises:
         CodecError: It is not JSON; the message names the path to the first value that is not.
-        RecursionError: The caller's stack, or a method of the value, leaves no room.
+        RecursionError: The caller's stack or a method of the value leaves no room, and ``has_room`` is not set.
     """
-    return _Walk().copy(value)
+    return _Walk(has_room).copy(value)
 
 
 def is_encodable(text: str) -> bool:
@@ -59,7 +62,8 @@ class _Open:
 class _Walk:
     """One pass over one value, with a stack of its own: the interpreter's may be nearly used up."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_room: bool) -> None:
+        self._has_room = has_room
         self._path: list[_Open] = []
         self._inside: set[int] = set()
 
@@ -98,9 +102,9 @@ class _Walk:
     def _builtin(self, value: object, problem: str) -> object:
         try:
             copy = _builtin(value)
-        except RecursionError:  # maybe only for want of room: the caller tries again with more
-            raise
         except Exception as error:  # the methods of a subclass of dict, list, … may raise anything
+            if isinstance(error, RecursionError) and not self._has_room:
+                raise
             raise CodecError(self._message(f"{problem}, got {_typed(value)}: {show(error)}")) from error
         if copy is None:
             self._refuse(f"{problem}, got {_typed(value)}; convert it with msgspec.to_builtins first")

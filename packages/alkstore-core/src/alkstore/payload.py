@@ -6,11 +6,10 @@ counting as lists. msgspec alone takes more than that (NaN becomes null, sets be
 or names the path.
 """
 
+import _thread
 import functools
 import marshal
 import re
-import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -109,17 +108,13 @@ def _children(node: object) -> Iterable[object]:
 
 def _encode_walked(value: object) -> bytes:
     try:
-        return _encode_plain(value)
+        return _encode(plain(value))
     except RecursionError:
-        pass
-    try:
-        return _with_room(_encode_plain, value)
-    except ValueError as error:
-        raise CodecError(f"payload must be JSON, got {show(value)}: {error}") from error
+        return _with_room(_encode_with_room, value)
 
 
-def _encode_plain(value: object) -> bytes:
-    return _encode(plain(value))
+def _encode_with_room(value: object) -> bytes:
+    return _encode(plain(value, has_room=True))
 
 
 # ---------------------------------------------------------------- decode
@@ -134,7 +129,7 @@ def decode(data: bytes) -> object:
     Rows: PAY-02, PAY-03, PAY-05.
     """
     try:
-        return _read(_decode, data)
+        return _with_stack(_decode, data)
     except ValueError as error:
         raise CodecError(f"payload must be JSON, got {show(data)}: {error}") from error
 
@@ -150,8 +145,8 @@ def decode_as(data: bytes, type_: type[_T]) -> _T:
     """
     reader = _reader(type_)
     try:
-        return _read(reader, data)
-    except RecursionError:
+        return _with_stack(reader, data)
+    except RecursionError:  # the caller has no frame left
         raise
     except Exception as error:  # a type's own __post_init__ may raise anything to say that it does not fit
         raise CodecError(f"payload must fit {show(type_)}, got {show(data)}: {show(error)}") from error
@@ -167,52 +162,50 @@ def _reader(type_: type[_T]) -> Callable[[bytes], _T]:
 
 def _new_reader(type_: type[_T]) -> Callable[[bytes], _T]:
     try:
-        return msgspec.json.Decoder(type_).decode
+        return _with_stack(lambda type_: msgspec.json.Decoder(type_), type_).decode
+    except RecursionError:  # the caller has no frame left
+        raise
     except Exception as error:  # TypeError by msgspec, NameError by an annotation that cannot be resolved, …
         raise InvalidArgument(
-            f"payload type must be one that msgspec reads, got {show(type_)}: {error}"
+            f"payload type must be one that msgspec reads, got {show(type_)}: {show(error)}"
         ) from error
 
 
 _cached_reader = functools.lru_cache(maxsize=256)(_new_reader)
 
 
-def _read(reader: Callable[[bytes], _T], data: bytes) -> _T:
+def _with_stack(code: Callable[[_A], _T], argument: _A) -> _T:
     try:
-        return reader(data)
+        return code(argument)
     except RecursionError:
-        return _with_room(reader, data)
-
-
-_ROOM: Final = 4 * MAX_DEPTH
-"""Frames that coding 256 nested containers may take, with a reserve."""
-
-_limit_lock: Final = threading.RLock()
-"""Two threads that raise and restore the limit at once would leave it raised.
-
-Reentrant, because a method of a value that is being encoded may encode another.
-"""
+        return _with_room(code, argument)
 
 
 def _with_room(code: Callable[[_A], _T], argument: _A) -> _T:
-    """Code with more stack, or raise ValueError if that is not enough, or RecursionError if not one frame is left."""
+    """Code on a fresh stack, or raise ValueError if that is not deep enough either."""
     # The interpreter counts the caller's frames too, so near its limit a payload that was accepted elsewhere
-    # could not be read. A fresh thread would have room, but starting it takes more frames than may be left.
-    with _limit_lock:
-        limit = _limit()
-        sys.setrecursionlimit(limit + _ROOM)
+    # could not be read. To raise the limit for a moment would raise it for all threads, and one that recursed past
+    # it meanwhile would abort the process. Not threading.Thread: its start takes more frames than may be left.
+    done = _thread.allocate_lock()
+    done.acquire()
+    results: list[_T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
         try:
-            return code(argument)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
+            results.append(code(argument))
+        except BaseException as error:
+            errors.append(error)
         finally:
-            sys.setrecursionlimit(limit)
+            done.release()
 
-
-def _limit() -> int:
-    # A frame of its own: where this call passes, its caller is below the limit, and only there the limit can
-    # be restored.
-    return sys.getrecursionlimit()
+    _thread.start_new_thread(run, ())
+    done.acquire()
+    if results:
+        return results[0]
+    if isinstance(errors[0], RecursionError):
+        raise ValueError("it is nested too deeply") from errors[0]
+    raise errors[0]
 
 
 # ---------------------------------------------------------------- headers
@@ -263,7 +256,7 @@ def decode_headers(data: bytes) -> Mapping[str, str]:
     if data == _NO_HEADERS:
         return _EMPTY
     try:
-        return MappingProxyType(_read(_decode_headers, data))
+        return MappingProxyType(_with_stack(_decode_headers, data))
     except ValueError as error:
         raise CodecError(f"headers must be a JSON object of texts, got {show(data)}: {error}") from error
 

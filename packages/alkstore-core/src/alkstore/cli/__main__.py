@@ -1,0 +1,5 @@
+"""``python -m alkstore.cli``."""
+
+from alkstore.cli import main
+
+main()
