@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workspace import CONSTRAINTS, ROOT, editables, group
 
-__all__ = ["Failed", "environ", "executable", "prepare"]
+__all__ = ["Failed", "environ", "executable", "fingerprint", "prepare"]
 
 FOLDER = Path(".dev", "venv")
 STAMP = "alkstore-fingerprint"
@@ -28,9 +28,9 @@ def prepare(root: Path = ROOT) -> Path:
     """
     folder = root / FOLDER
     stamp = folder / STAMP
-    fingerprint = _fingerprint(root)
+    wanted = fingerprint(root)
     python = executable(folder, "python")
-    if python.exists() and stamp.exists() and stamp.read_text("utf-8") == fingerprint:
+    if python.exists() and stamp.exists() and stamp.read_text("utf-8") == wanted:
         return python
     print(
         f"setting up {FOLDER} with Python {sys.version.split()[0]}; the first time takes a minute", flush=True
@@ -38,7 +38,7 @@ def prepare(root: Path = ROOT) -> Path:
     _create(folder)
     _install(root, python)
     # Written last: an environment without it was interrupted, and is made anew.
-    stamp.write_text(fingerprint, "utf-8")
+    stamp.write_text(wanted, "utf-8")
     return python
 
 
@@ -54,7 +54,7 @@ def environ() -> dict[str, str]:
     return kept | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
 
-def _fingerprint(root: Path) -> str:
+def fingerprint(root: Path) -> str:
     """Give a digest of everything that the environment depends on; a moved checkout breaks editable installs too."""
     files = [root / "pyproject.toml", root / CONSTRAINTS, *sorted(root.glob("packages/*/pyproject.toml"))]
     parts = [sys.version, sys.base_prefix, str(root), *(path.read_text("utf-8") for path in files)]

@@ -80,7 +80,7 @@ def judge_unit(code: int, report: Path) -> Outcome:
     good = int(counts["tests"]) - bad - int(counts["skipped"])
     if code == 0 and good:
         return Outcome(True, f"{good} unit tests passed")
-    return Outcome(False, f"{bad} of {good + bad} unit tests failed")
+    return Outcome(False, f"{bad} of {good + bad} unit tests failed (pytest ended with code {code})")
 
 
 def _contract(python: Path) -> Outcome:
@@ -96,9 +96,11 @@ def judge_contract(code: int, report: Path) -> Outcome:
     engines = json.loads(report.read_text("utf-8"))["engines"]
     verdicts = {str(engine["name"]): str(engine["verdict"]) for engine in engines}
     text = ", ".join(f"contract {verdict} on {name}" for name, verdict in verdicts.items())
-    return Outcome(
-        code == 0 and set(verdicts.values()) == {"CONFORMANT"}, text or "the contract ran on no engine"
-    )
+    if not verdicts:
+        return Outcome(False, "the contract ran on no engine")
+    if code != 0 and set(verdicts.values()) == {"CONFORMANT"}:
+        return Outcome(False, f"{text}, but pytest ended with code {code}")
+    return Outcome(set(verdicts.values()) == {"CONFORMANT"}, text)
 
 
 def _pytest(python: Path, arguments: list[str]) -> int:

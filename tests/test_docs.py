@@ -1,0 +1,140 @@
+"""Every block of Python in the documentation is executed, so that no page shows what does not run.
+
+The blocks of a page run in order in one namespace, each as at the asyncio prompt: ``await`` stands where it likes. What
+a page needs but does not want to show stands before its block in a comment that begins with ``<!-- python``.
+"""
+
+import ast
+import asyncio
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
+
+OPENING = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`]*)")
+SETUP = "<!-- python"
+OTHER_LANGUAGES = {"bash", "console", "json", "mermaid", "sql", "text", "toml", "yaml"}
+
+NORMATIVE = ROOT / "docs" / "contract.md"
+IN_MEMORY = {'"sqlite:///app.db"': '"mem://"', "delay=5": "delay=0"}
+"""The contract's own example is text that only its founder changes: it is run on the engine at hand, without waiting."""
+
+
+@dataclass(frozen=True)
+class Block:
+    line: int
+    source: str
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Give the Python of a page, hidden and shown, in order."""
+    lines = iter(enumerate(text.splitlines(), start=1))
+    for number, line in lines:
+        if line.strip() == SETUP:
+            yield Block(number, "\n".join(_until("-->", lines)))
+        elif found := OPENING.match(line):
+            body = list(_until(found["fence"], lines))
+            if found["language"] == "python":
+                yield Block(number, "\n".join(part.removeprefix(found["indent"]) for part in body))
+            else:
+                assert found["language"].strip("{}") in OTHER_LANGUAGES | {"toctree"}, (
+                    f"line {number}: a code block is ```python, which is run, or one of {sorted(OTHER_LANGUAGES)}"
+                )
+
+
+def _until(end: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    for _, line in lines:
+        if line.strip() == end:
+            return
+        yield line
+    raise AssertionError(f"a block is not closed by {end}")
+
+
+def execute(page: Path, module: ModuleType) -> None:
+    text = page.read_text("utf-8")
+    if page == NORMATIVE:
+        for shown, run in IN_MEMORY.items():
+            text = text.replace(shown, run)
+    with asyncio.Runner() as runner:
+        for block in blocks(text):
+            # Lines count from the page's top, so that a traceback points into the page.
+            source = "\n" * block.line + block.source
+            code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            if code.co_flags & inspect.CO_COROUTINE:
+                runner.run(eval(code, module.__dict__))
+            else:
+                exec(code, module.__dict__)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """A module of the page's own, in an empty folder: what dataclasses and typed payloads look names up in."""
+    monkeypatch.chdir(tmp_path)
+    made = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", made)
+    return made
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_of_a_page_runs(page: Path, module: ModuleType) -> None:
+    if page == NORMATIVE:
+        _give_the_contract_its_free_names(module)
+
+    execute(page, module)
+
+
+def _give_the_contract_its_free_names(module: ModuleType) -> None:
+    import alkstore
+
+    stop = alkstore.StopToken()
+
+    async def send(payload: object) -> None:
+        stop.cancel()
+
+    module.__dict__.update(stop=stop, send=send)
+
+
+def test_blocks_share_a_namespace_and_may_await(module: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- python\nimport asyncio\n-->\n"
+        "```python\nvalue = await asyncio.sleep(0, 1)\n```\n"
+        "```text\nnot python\n```\n"
+        "1. indented in a list\n\n   ```python\n   value += 1\n   ```\n",
+        "utf-8",
+    )
+
+    execute(page, module)
+
+    assert module.__dict__["value"] == 2
+
+
+def test_a_failing_block_points_to_its_line_in_the_page(module: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n```python\n1 / 0\n```\n", "utf-8")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        execute(page, module)
+
+    assert (caught.traceback[-1].path, caught.traceback[-1].lineno + 1) == (page, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("```py\n1\n```\n", "```python, which is run"),
+        ("```python\n1\n", "not closed"),
+        ("```\n1\n```\n", "line 1"),
+    ],
+)
+def test_a_block_that_would_escape_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(problem)):
+        list(blocks(text))
