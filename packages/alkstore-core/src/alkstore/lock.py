@@ -156,8 +156,13 @@ class LockContext:
             end=lock._expires_at,
             window=self._ttl,
             lost=lambda: LockLost(self._name),
+            is_over=lambda: lock._is_released,
         )
-        await self._renewal.__aenter__()
+        try:
+            await self._renewal.__aenter__()
+        except BaseException:
+            await self._free(lock)  # nobody holds the block's end in his hands, so nobody else would
+            raise
         return lock
 
     async def __aexit__(
@@ -169,10 +174,13 @@ class LockContext:
         try:
             await renewal.__aexit__(exc_type, exc, traceback)
         finally:
-            if not lock._is_released:
-                lock._is_released = True
-                lock._is_held = False
-                await self._store._quietly(self._store._engine.renew_lock(lock._name, lock._fence, FREE))
+            await self._free(lock)
+
+    async def _free(self, lock: Lock) -> None:
+        if not lock._is_released:
+            lock._is_released = True
+            lock._is_held = False
+            await self._store._quietly(self._store._engine.renew_lock(lock._name, lock._fence, FREE))
 
     async def _acquire(self) -> Lock:
         store = self._store
