@@ -88,7 +88,7 @@ class Context:
         """
         if self.mode == "second":
             self._instance = "b" if self._instance == "a" else "a"
-            await self.open(self._instance)
+            _ = await self.open(self._instance)
         elif self.mode == "reopen":
             self._open[self._instance] = await self.factory.reopen(self.store)
         elif self.mode in ("crash-drop", "crash-kill"):
@@ -229,12 +229,13 @@ class Context:
 
         A task that had failed already is left alone: if nobody looked at its error, the loop tells of it.
         """
-        for task in reversed(self._tasks):
+        # Cancelling a task that has failed would count as having looked.
+        going = [task for task in reversed(self._tasks) if not task.done()]
+        for task in going:
             task.cancel()
-        for task in reversed(self._tasks):
-            if not task.done():
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+        for task in going:
+            with suppress(asyncio.CancelledError, Exception):
+                await task
         self._tasks.clear()
         for store in reversed(self._open.values()):
             await store.aclose()

@@ -74,7 +74,7 @@ async def _attempt(backend: Backend, case: Case, seed: int, limits: Limits, leak
     errors: list[BaseException] = []
 
     async def body(context: Context) -> None:
-        await context.open("a")
+        _ = await context.open("a")
         await case.row.function(context)
 
     async def scoped() -> None:
