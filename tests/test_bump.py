@@ -13,9 +13,13 @@ def test_a_bump_moves_every_version_and_every_pin(workspace: Path) -> None:
         "utf-8",
     )
 
+    code = workspace / "packages/a-mem/src/a_mem/__init__.py"
+    code.write_text('__version__: Final = "1.2.3"\n', "utf-8")
+
     changed = bump.bump("2.0.0rc1", workspace)
 
-    assert changed == [workspace / "packages/a-core/pyproject.toml", mem]
+    assert changed == [workspace / "packages/a-core/pyproject.toml", mem, code]
+    assert code.read_text("utf-8") == '__version__: Final = "2.0.0rc1"\n'
     assert 'version = "2.0.0rc1"' in mem.read_text("utf-8")
     assert '["a-core==2.0.0rc1"]' in mem.read_text("utf-8")
     assert '["a-core[cli,x]==2.0.0rc1", "rich==1.2.3"]' in mem.read_text("utf-8")

@@ -45,6 +45,10 @@ def own_version(root: Path) -> None:
     replace(root / "packages/a-mem/pyproject.toml", 'version = "1.2.3"', 'version = "1.2.4"')
 
 
+def own_version_in_code(root: Path) -> None:
+    (root / "packages/a-mem/src/a_mem/version.py").write_text('__version__: Final = "1.2.2"\n', "utf-8")
+
+
 def loose_pin(root: Path) -> None:
     replace(root / "packages/a-mem/pyproject.toml", "a-core==1.2.3", "a-core>=1.2.3")
 
@@ -83,6 +87,7 @@ def stale_constraint(root: Path) -> None:
     ("damage", "check", "problems"),
     [
         (own_version, check_workspace.versions, ["a-mem: version 1.2.4, a-core has 1.2.3"]),
+        (own_version_in_code, check_workspace.versions, ["a-mem: version 1.2.2, a-core has 1.2.3"]),
         (loose_pin, check_workspace.versions, ["a-mem: requires 'a-core>=1.2.3', must be 'a-core==1.2.3'"]),
         (
             stale_pin,

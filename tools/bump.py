@@ -8,6 +8,7 @@ from workspace import ROOT, packages
 
 __all__ = ["bump", "main"]
 
+OWN_VERSION = re.compile(r'^(version = |__version__\b.*= )".*"$', re.MULTILINE)
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 
 
@@ -22,14 +23,14 @@ def bump(version: str, root: Path = ROOT) -> list[Path]:
     known = packages(root)
     changed = []
     for package in known:
-        path = package.folder / "pyproject.toml"
-        old = path.read_text("utf-8")
-        new = re.sub(r'^version = ".*?"', f'version = "{version}"', old, count=1, flags=re.MULTILINE)
-        for sibling in known:
-            new = re.sub(rf'"({sibling.name}(\[[\w,-]+\])?)==[^"]*"', rf'"\1=={version}"', new)
-        if new != old:
-            path.write_text(new, "utf-8")
-            changed.append(path)
+        for path in [package.folder / "pyproject.toml", *sorted(package.source.glob("*.py"))]:
+            old = path.read_text("utf-8")
+            new = OWN_VERSION.sub(rf'\g<1>"{version}"', old)
+            for sibling in known:
+                new = re.sub(rf'"({sibling.name}(\[[\w,-]+\])?)==[^"]*"', rf'"\1=={version}"', new)
+            if new != old:
+                path.write_text(new, "utf-8")
+                changed.append(path)
     return changed
 
 

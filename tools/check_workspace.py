@@ -23,6 +23,8 @@ LONG_FILES = {
 }
 """Files over `LONGEST_FILE`, each with its reason."""
 
+VERSION_IN_CODE = re.compile(r'^__version__\b.*= "(.*)"$', re.MULTILINE)
+
 # Written in pieces, so that this file does not find itself.
 LEAKS = {
     r"(?<![\w.~])/" + r"(root|home|Users|work|opt)/\w": "a path of somebody's machine",
@@ -39,13 +41,22 @@ def versions(root: Path) -> Iterator[str]:
     names = {package.name for package in known}
     version = known[0].version
     for package in known:
-        if package.version != version:
-            yield f"{package.name}: version {package.version}, {known[0].name} has {version}"
+        written = {package.version, *_versions_in_code(package.source)}
+        for other in sorted(written - {version}):
+            yield f"{package.name}: version {other}, {known[0].name} has {version}"
         for requirement in chain(package.project.get("dependencies", []), *package.extras.values()):
             name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
             # uv ignores a sibling's version in a workspace, so a wrong pin shows only in the wheel's user's terminal.
             if name in names and re.sub(r"\[.*?\]", "", requirement) != f"{name}=={version}":
                 yield f"{package.name}: requires {requirement!r}, must be '{name}=={version}'"
+
+
+def _versions_in_code(source: Path) -> list[str]:
+    return [
+        version
+        for path in source.glob("*.py")
+        for version in VERSION_IN_CODE.findall(path.read_text("utf-8"))
+    ]
 
 
 def python_range(root: Path) -> Iterator[str]:
