@@ -96,7 +96,7 @@ def test_a_mode_needs_what_it_implies(mode: str, need: str) -> None:
     case = Case(a_row("Q-01", modes=(mode,)), "toy", mode)
 
     assert outcome_of(case, a_column()) == (Status.NOT_APPLICABLE, f"{need}: no {need} here")
-    assert outcome_of(case, a_column(**{need: Supported()})) is None
+    assert outcome_of(case, a_column(omitted=None, **{need: Supported()})) is None
 
 
 def test_an_omitted_row_is_not_applicable_with_its_reason() -> None:

@@ -206,7 +206,7 @@ def test_an_error_in_a_task_that_nobody_looked_at_fails_the_case() -> None:
         raise KeyError("unseen")
 
     async def body(ctx: Context) -> None:
-        ctx.start(fails())
+        _ = ctx.start(fails())
         await ctx.settle()
 
     outcome = outcome_of(body)

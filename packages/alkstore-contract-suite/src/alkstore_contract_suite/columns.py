@@ -23,12 +23,10 @@ def chosen(config: pytest.Config) -> Sequence[EngineColumn]:
     """
     columns, broken = _registered(config)
     names = list(dict.fromkeys(config.option.alk_engine))
-    if broken and not set(names) <= set(columns):
-        raise pytest.UsageError("; ".join(broken.values()))
     if broken and not names:
         raise pytest.UsageError(f"{'; '.join(broken.values())}; name the engines to run with --alk-engine")
     for name in names:
-        _check(name, columns)
+        _check(name, columns, broken)
     if not columns:
         raise pytest.UsageError("no engine is registered; install one, or register its column in conftest.py")
     return [columns[name] for name in names or columns]
@@ -43,11 +41,12 @@ def backends(config: pytest.Config) -> Backends:
     return config.stash[BACKENDS]
 
 
-def _check(name: str, columns: Mapping[str, EngineColumn]) -> None:
+def _check(name: str, columns: Mapping[str, EngineColumn], broken: Mapping[str, str]) -> None:
     if name not in columns:
         known = ", ".join(columns) or "none"
+        failed = f"; failed: {'; '.join(broken.values())}" if broken else ""
         raise pytest.UsageError(
-            f"no engine {name!r} is registered (registered: {known}); install its package, or register its column "
+            f"no engine {name!r} is registered (registered: {known}{failed}); install its package, or register its column "
             "in conftest.py with pytest_alkstore_register(registry)"
         )
     found = columns[name].available()

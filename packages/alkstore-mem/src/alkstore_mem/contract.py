@@ -11,7 +11,7 @@ from alkstore_contract_suite.in_process import InProcessColumn
 from alkstore_contract_suite.registry import Registrar
 from alkstore_mem import MemStore
 
-__all__ = ["CAPABILITIES", "register"]
+__all__ = ["CAPABILITIES", "make_store", "register"]
 
 CAPABILITIES: Final[Mapping[str, Capability]] = {
     "listen": Supported(),
@@ -37,10 +37,11 @@ def register(registry: Registrar) -> None:
             version=alkstore.__version__,
             contract="1.0",
             capabilities=CAPABILITIES,
-            make_store=_make_store,
+            make_store=make_store,
         )
     )
 
 
-def _make_store(clock: ManualClock, source: random.Random) -> alkstore.Store:
+def make_store(clock: ManualClock, source: random.Random) -> alkstore.Store:
+    """Make an unopened store on a clock and a random source."""
     return MemStore(clock=clock, random=source)

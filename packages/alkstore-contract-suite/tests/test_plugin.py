@@ -1,0 +1,146 @@
+"""The plugin as an author and as an application meet it."""
+
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+
+class Author(Protocol):
+    path: Path
+
+    def pytest(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]": ...
+
+
+CONTRACT = ("--pyargs", "alkstore_contract_suite")
+
+APP = """
+async def test_a_store_is_open(store, store_factory):
+    await store_factory.advance(5)
+    assert store.queue("mail").name == "mail"
+"""
+
+
+def test_nothing_happens_until_it_is_asked_for(author: Author) -> None:
+    (author.path / "conftest.py").unlink()
+    (author.path / "test_own.py").write_text("def test_own(): pass\n", "utf-8")
+
+    told = author.pytest()
+
+    assert told.returncode == 0, told.stdout
+    assert "contract" not in told.stdout.replace("alkstore-contract-suite-", "")
+    assert "1 passed" in told.stdout
+
+
+def test_it_runs_without_plugins_being_found_by_themselves(author: Author) -> None:
+    (author.path / "pytest.ini").unlink()
+
+    told = author.pytest(
+        "-p",
+        "alkstore_contract_suite.plugin",
+        *CONTRACT,
+        "--alk-engine",
+        "skeleton",
+        "--alk-row",
+        "Q-01",
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert "skeleton  FAIL  not implemented: insert_jobs: Q-01" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--alk-engine", "nobody"), "no engine 'nobody' is registered"),
+        (("--alk-engine", "skeleton", "--alk-row", "Q-99"), "no row fits 'Q-99'"),
+        (("--alk-engine", "skeleton", "--alk-mode", "sideways"), "unknown mode 'sideways'"),
+        (("--alk-explain", "Q-99"), "no row fits 'Q-99'"),
+    ],
+)
+def test_what_does_not_exist_is_an_error_of_usage(
+    author: Author, arguments: tuple[str, ...], said: str
+) -> None:
+    told = author.pytest(*CONTRACT, *arguments)
+
+    assert told.returncode == pytest.ExitCode.USAGE_ERROR
+    assert said in told.stderr
+
+
+def test_a_column_of_another_major_version_is_refused(author: Author) -> None:
+    conftest = author.path / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8").replace('contract="1.0"', 'contract="2.0"'), "utf-8")
+
+    told = author.pytest(*CONTRACT, "--alk-engine", "skeleton")
+
+    assert told.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "built for contract 2.0" in told.stderr
+
+
+def test_an_engine_that_cannot_run_here_is_an_error_when_named(author: Author) -> None:
+    conftest = author.path / "conftest.py"
+    away = """
+from alkstore_contract_suite.factory import Missing
+
+class Column(InProcessColumn):
+    def available(self):
+        return Missing("set TOY_DSN")
+"""
+    text = conftest.read_text("utf-8").replace("def pytest_alk", f"{away}\ndef pytest_alk")
+    conftest.write_text(text.replace("register(InProcessColumn(", "register(Column("), "utf-8")
+
+    told = author.pytest(*CONTRACT, "--alk-engine", "skeleton")
+
+    assert told.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "set TOY_DSN" in told.stderr
+
+
+def test_a_failure_that_is_listed_is_shown_as_expected_and_still_red(author: Author) -> None:
+    entry = """
+[[expect]]
+engine = "skeleton"
+row = "{}"
+mode = "plain"
+kind = "fail"
+reason = "just begun"
+issue = "#1"
+expires = 9999-01-01
+"""
+    (author.path / "contract-expectations.toml").write_text(entry.format("Q-01"), "utf-8")
+
+    told = author.pytest(*CONTRACT, "--alk-engine", "skeleton", "--alk-row", "Q-01")
+
+    assert told.returncode == 1
+    assert "skeleton  XFAIL  not implemented: insert_jobs: Q-01 plain" in told.stdout
+
+
+def test_rows_are_listed_with_their_modes_without_any_engine(author: Author) -> None:
+    told = author.pytest("--alk-list")
+
+    assert told.returncode == 0
+    assert [line for line in told.stdout.splitlines() if line.startswith("FACTORY-07")] == [
+        "FACTORY-07   1 tests  crash-drop, crash-kill"
+    ]
+
+
+def test_a_row_is_explained(author: Author) -> None:
+    told = author.pytest("--alk-explain", "FACTORY-07")
+
+    assert told.returncode == 0
+    assert "a_crash_does_none_of_the_work_of_a_close" in told.stdout
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_an_application_gets_a_store_on_every_engine(author: Author, mode: str) -> None:
+    conftest = author.path / "conftest.py"
+    closing = "if name == 'aclose':\n                return\n            raise Not"
+    conftest.write_text(conftest.read_text("utf-8").replace("raise Not", closing), "utf-8")
+    mark = "import pytest\n\npytestmark = pytest.mark.asyncio\n" if mode == "strict" else ""
+    (author.path / "test_app.py").write_text(mark + APP, "utf-8")
+
+    told = author.pytest("-v", "-o", f"asyncio_mode={mode}", "--alk-engine", "skeleton")
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "test_a_store_is_open[skeleton] PASSED" in told.stdout
