@@ -138,3 +138,13 @@ def test_a_failing_block_points_to_its_line_in_the_page(module: ModuleType, tmp_
 def test_a_block_that_would_escape_is_refused(text: str, problem: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(problem)):
         list(blocks(text))
+
+
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)(?P<target>[^)#\s]+)(#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_to_a_file_finds_it(page: Path) -> None:
+    targets = [found["target"] for found in LINK.finditer(page.read_text("utf-8"))]
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
