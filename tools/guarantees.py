@@ -1,0 +1,104 @@
+"""Print docs/guarantees.md from the rows of the contract suite; ``--check`` only says whether the page is stale."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from alkstore_contract_suite import rows
+from alkstore_contract_suite.contract import promises
+from alkstore_contract_suite.row import Row
+from workspace import ROOT
+
+__all__ = ["PAGE", "anchors", "main", "page"]
+
+PAGE = Path("docs", "guarantees.md")
+"""Where the page stands, relative to the root."""
+
+AREA = re.compile(r"^### (?P<area>[A-Z]+): (?P<title>.+)$", re.MULTILINE)
+
+HEAD = """\
+# Guarantees and their proofs
+
+Printed from the rows of the contract suite by `python tools/guarantees.py`: a change here is lost, change the row.
+
+Each line is one test. *Promise* is what it holds an engine to, *looked at* is what tells it whether the promise was
+kept, *modes* are the ways in which it is run, one case for each. The wording that binds stands in
+[the contract](contract.md); `pytest --pyargs alkstore_contract_suite --alk-explain Q-09` shows it beside its tests.
+"""
+
+FACTORY = """\
+## FACTORY: what an engine's author supplies
+
+These judge the column, not the engine: if one fails, nothing that the other rows say counts.
+"""
+
+
+def page(contract: str, known: Sequence[Row]) -> str:
+    """Give the text of the page: a table for each area of the contract, then one for the rows about factories."""
+    parts = [HEAD, *(_section(area, title, known) for area, title in _areas(contract))]
+    factory = [row for row in known if row.is_factory]
+    if factory:
+        parts.append(FACTORY + "\n" + _table(factory))
+    return "\n".join(parts)
+
+
+def anchors(contract: str) -> dict[str, str]:
+    """Give for every row of the contract the anchor of its area's heading."""
+    areas = {area: _slug(f"{area}: {title}") for area, title in _areas(contract)}
+    return {id: areas[_area(id)] for id in promises()}
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    """Write the page, or check it; gives the exit code."""
+    contract = (root / "docs" / "contract.md").read_text("utf-8")
+    text = page(contract, rows.registered())
+    path = root / PAGE
+    if list(arguments) == ["--check"]:
+        if path.is_file() and path.read_text("utf-8") == text:
+            return 0
+        print(f"{PAGE.as_posix()} is stale: run `python tools/guarantees.py`")
+        return 1
+    path.write_text(text, "utf-8")
+    return 0
+
+
+def _areas(contract: str) -> Iterator[tuple[str, str]]:
+    return ((found["area"], found["title"]) for found in AREA.finditer(contract))
+
+
+def _area(id: str) -> str:
+    return id.partition("-")[0]
+
+
+def _slug(heading: str) -> str:
+    """Give a heading's anchor as GitHub and MyST build it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _section(area: str, title: str, known: Sequence[Row]) -> str:
+    found = [row for row in known if _area(row.id) == area]
+    untested = [id for id in promises() if _area(id) == area and all(row.id != id for row in found)]
+    parts = [f"## {area}: {title}\n"]
+    if found:
+        parts.append(_table(found))
+    if untested:
+        parts.append(f"No test yet: {', '.join(untested)}.\n")
+    return "\n".join(parts)
+
+
+def _table(found: Sequence[Row]) -> str:
+    lines = ["| row | promise | looked at | modes |", "| --- | --- | --- | --- |"]
+    for row in found:
+        cells = (row.id, _cell(row.text), _cell(row.oracle), ", ".join(row.modes))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Give text that neither ends its cell nor is taken for markup."""
+    return re.sub(r"([|*_<>`\[\]])", r"\\\1", " ".join(text.split()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
