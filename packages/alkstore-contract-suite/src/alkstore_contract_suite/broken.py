@@ -72,7 +72,12 @@ def _imported(stem: str, name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        # Half a module would hide the error from whoever asks again.
+        del sys.modules[name]
+        raise
     return module
 
 
