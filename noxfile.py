@@ -8,7 +8,7 @@ import nox
 
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
-from workspace import CONSTRAINTS, ROOT, editables, group, packages
+from workspace import CONSTRAINTS, ROOT, editables, group, packages, requirements
 
 PYTHONS = [
     line.rsplit(" ", 1)[1]
@@ -28,13 +28,13 @@ nox.options.sessions = ["lint", "types", "tests", "contract"]
 nox.options.error_on_missing_interpreters = False
 
 
-def _install(session: nox.Session, *groups: str, editable: bool = True) -> None:
+def _install(session: nox.Session, *groups: str) -> None:
     """Install dependency groups and the packages, unless nox was told to use the present environment."""
     if session.venv_backend == "none":
         return
-    requirements = [requirement for name in groups for requirement in group(name)]
-    siblings = editables() if editable else []
-    session.install("--constraint", str(ROOT / CONSTRAINTS), *requirements, *siblings)
+    wanted = [requirement for name in groups for requirement in group(name)]
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *wanted, *requirements())
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *editables())
 
 
 @nox.session
@@ -108,18 +108,11 @@ def wheels(session: nox.Session) -> None:
             str(package.folder),
             silent=True,
         )
-    built = [_with_extras(package.name, folder) for package in packages()]
-    session.install("--constraint", str(ROOT / CONSTRAINTS), *built)
+    wanted = [f"{package.name}[{','.join(package.extras)}]=={package.version}" for package in packages()]
+    session.install("--constraint", str(ROOT / CONSTRAINTS), "--find-links", str(folder), *wanted)
     with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
         session.run("alkstore", "demo")
         session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *SUITE, "--alk-engine", "mem")
-
-
-def _with_extras(name: str, folder: Path) -> str:
-    (wheel,) = folder.glob(f"{name.replace('-', '_')}-*.whl")
-    (package,) = (package for package in packages() if package.name == name)
-    extras = f"[{','.join(package.extras)}]" if package.extras else ""
-    return f"{name}{extras} @ {wheel.as_uri()}"
 
 
 @nox.session

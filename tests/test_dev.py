@@ -30,17 +30,19 @@ def test_groups_are_expanded_once_and_in_order(workspace: Path) -> None:
     assert workspace_files.group("dev", workspace) == ["pytest", "rich", "nox"]
 
 
-def test_packages_are_installed_from_their_folders_with_all_extras(workspace: Path) -> None:
-    core = workspace / "packages/a-core/pyproject.toml"
-    core.write_text(
-        core.read_text("utf-8") + "optional-dependencies.cli = []\noptional-dependencies.x = []\n", "utf-8"
+def test_packages_are_installed_from_their_folders_after_what_all_their_extras_need(workspace: Path) -> None:
+    mem = workspace / "packages/a-mem/pyproject.toml"
+    mem.write_text(
+        mem.read_text("utf-8") + 'optional-dependencies.x = ["rich[a]>=2", "a-core[cli]==1.2.3"]\n', "utf-8"
     )
 
+    assert workspace_files.requirements(workspace) == ["msgspec>=0.20", "rich[a]>=2"]
     assert workspace_files.editables(workspace) == [
+        "--no-deps",
         "-e",
-        f"{workspace / 'packages/a-core'}[cli,x]",
+        str(workspace / "packages/a-core"),
         "-e",
-        f"{workspace / 'packages/a-mem'}",
+        str(workspace / "packages/a-mem"),
     ]
 
 

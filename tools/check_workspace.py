@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from workspace import CONSTRAINTS, ROOT, packages
+from workspace import CONSTRAINTS, ROOT, distribution, packages
 
 __all__ = ["CHECKS", "main"]
 
@@ -29,7 +29,7 @@ VERSION_IN_CODE = re.compile(r'^__version__\b.*= "(.*)"$', re.MULTILINE)
 LEAKS = {
     r"(?<![\w.~])/" + r"(root|home|Users|work|opt)/\w": "a path of somebody's machine",
     r"file:" + r"//": "a path of somebody's machine",
-    r"--(extra-)?index" + r"-url|--find" + r"-links": "a package index of somebody's machine",
+    r"--(extra-)?index" + r"-url": "a package index of somebody's machine",
     r"\bTO" + r"DO\b|\bFIX" + r"ME\b": "work left undone",
 }
 TEXT = {".py", ".toml", ".md", ".txt", ".yml", ".yaml", ".sql", ".cfg", ".lock", ""}
@@ -45,7 +45,7 @@ def versions(root: Path) -> Iterator[str]:
         for other in sorted(written - {version}):
             yield f"{package.name}: version {other}, {known[0].name} has {version}"
         for requirement in chain(package.project.get("dependencies", []), *package.extras.values()):
-            name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+            name = distribution(requirement)
             # uv ignores a sibling's version in a workspace, so a wrong pin shows only in the wheel's user's terminal.
             if name in names and re.sub(r"\[.*?\]", "", requirement) != f"{name}=={version}":
                 yield f"{package.name}: requires {requirement!r}, must be '{name}=={version}'"

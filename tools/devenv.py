@@ -8,7 +8,7 @@ import sys
 import venv
 from pathlib import Path
 
-from workspace import CONSTRAINTS, ROOT, editables, group
+from workspace import CONSTRAINTS, ROOT, editables, group, requirements
 
 __all__ = ["Failed", "environ", "executable", "fingerprint", "prepare"]
 
@@ -73,10 +73,11 @@ def _create(folder: Path) -> None:
 
 
 def _install(root: Path, python: Path) -> None:
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(root / CONSTRAINTS)]
+    # Twice quiet: pip warns of every place in a user's configuration that does not hold a package.
+    pip = [str(python), "-m", "pip", "install", "-qq", "--constraint", str(root / CONSTRAINTS)]
     # First what builds the packages, then they themselves: with build isolation pip would fetch an unpinned back end.
     steps = [
-        [*pip, *group("build", root), *group("test", root)],
+        [*pip, *group("build", root), *group("test", root), *requirements(root)],
         [*pip, "--no-build-isolation", *editables(root)],
     ]
     for step in steps:

@@ -1,12 +1,14 @@
 """What the workspace consists of, read from its own files with the standard library alone."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONSTRAINTS", "ROOT", "Package", "editables", "group", "packages"]
+__all__ = ["CONSTRAINTS", "ROOT", "Package", "distribution", "editables", "group", "packages", "requirements"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = Path("requirements", "constraints.txt")
@@ -46,12 +48,30 @@ def packages(root: Path = ROOT) -> list[Package]:
 
 
 def editables(root: Path = ROOT) -> list[str]:
-    """Give pip's arguments that install every distribution from its folder, with all its extras."""
-    arguments = []
-    for package in packages(root):
-        extras = f"[{','.join(package.extras)}]" if package.extras else ""
-        arguments += ["-e", f"{package.folder}{extras}"]
-    return arguments
+    """Give pip's arguments that install every distribution from its folder, when its `requirements` are there.
+
+    Siblings are not resolved: pip looks a sibling up in the index if another package asks for it first.
+    """
+    folders = (argument for package in packages(root) for argument in ("-e", str(package.folder)))
+    return ["--no-deps", *folders]
+
+
+def requirements(root: Path = ROOT) -> list[str]:
+    """Give what the distributions need from outside the workspace, with all their extras."""
+    known = packages(root)
+    names = {package.name for package in known}
+    needed = (
+        requirement
+        for package in known
+        for requirement in chain(package.project.get("dependencies", []), *package.extras.values())
+        if distribution(requirement) not in names
+    )
+    return list(dict.fromkeys(needed))
+
+
+def distribution(requirement: str) -> str:
+    """Give the name that a requirement begins with."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def group(name: str, root: Path = ROOT) -> list[str]:
