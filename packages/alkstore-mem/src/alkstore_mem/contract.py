@@ -10,6 +10,7 @@ from alkstore_contract_suite.factory import Capability, Planned, Supported, Unsu
 from alkstore_contract_suite.in_process import InProcessColumn
 from alkstore_contract_suite.registry import Registrar
 from alkstore_mem import MemStore
+from alkstore_mem.engine import OMITTED
 
 __all__ = ["CAPABILITIES", "make_store", "register"]
 
@@ -38,6 +39,7 @@ def register(registry: Registrar) -> None:
             contract="1.0",
             capabilities=CAPABILITIES,
             make_store=make_store,
+            omitted=OMITTED,
         )
     )
 

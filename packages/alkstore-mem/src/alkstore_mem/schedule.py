@@ -1,0 +1,61 @@
+"""Schedules: rules, their next boundaries, and the jobs that they become."""
+
+from alkstore.engine import Fired, JobRecord, NewJob, NewSchedule, ScheduleRecord, Topic, TopicKind
+from alkstore.interval import due_boundaries, first_boundary
+from alkstore_mem.lock import Locks
+from alkstore_mem.queue import Queues
+from alkstore_mem.state import State
+
+__all__ = ["Schedules"]
+
+
+class Schedules:
+    """Every schedule of one store."""
+
+    def __init__(self, state: State, queues: Queues, locks: Locks) -> None:
+        self._state = state
+        self._queues = queues
+        self._locks = locks
+        self._records: dict[str, ScheduleRecord] = {}
+
+    def put(self, rule: NewSchedule) -> ScheduleRecord:
+        old = self._records.get(rule.name)
+        if old is not None and (old.rule.every, old.rule.anchor) == (rule.every, rule.anchor):
+            next_fire_at = old.next_fire_at
+        else:
+            next_fire_at = first_boundary(self._state.clock.now(), rule.every, rule.anchor)
+        record = self._records[rule.name] = ScheduleRecord(rule, next_fire_at)
+        self._state.hub.wake(Topic(TopicKind.SCHEDULE))
+        return record
+
+    def delete(self, name: str) -> bool:
+        was_there = self._records.pop(name, None) is not None
+        if was_there:
+            self._state.hub.wake(Topic(TopicKind.SCHEDULE))
+        return was_there
+
+    def fire(self, lease: tuple[str, int] | None) -> Fired:
+        led = lease is None or self._locks.is_live(*lease)
+        rows: list[JobRecord] = []
+        if led:
+            now = self._state.clock.now()
+            for record in self.all():
+                rows.extend(self._fire_one(record, now))
+            self._state.wake(backlog.topic for backlog in self._queues.land(rows, now))
+        next_at = min((record.next_fire_at for record in self._records.values()), default=None)
+        return Fired(len(rows), next_at, led)
+
+    def all(self) -> list[ScheduleRecord]:
+        return [record for _, record in sorted(self._records.items())]
+
+    def _fire_one(self, record: ScheduleRecord, now: int) -> list[JobRecord]:
+        rule = record.rule
+        due = due_boundaries(record.next_fire_at, rule.every, now)
+        if not due.boundaries:
+            return []
+        self._records[rule.name] = ScheduleRecord(rule, due.next_at)
+        job = NewJob(
+            rule.queue, rule.payload, b"{}", rule.priority, None, None,
+            rule.visibility_timeout, rule.max_attempts, rule.base_delay, rule.expires
+        )  # fmt: skip
+        return [self._queues.make(job, now, boundary) for boundary in due.boundaries]
