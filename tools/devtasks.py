@@ -29,16 +29,16 @@ class Outcome:
 def main(arguments: list[str]) -> int:
     """Run one task and give the exit code."""
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not know the dash
-    options, rest = _parser().parse_known_args(arguments)
-    if rest and options.task != "demo":
-        _parser().error(f"unknown arguments: {' '.join(rest)}")
+    # The demo's options, --help among them, are its own: the parser here must not see them.
+    is_demo = arguments[:1] == ["demo"]
+    options = _parser().parse_args(arguments[:1] if is_demo else arguments)
     try:
         python = prepare()
     except Failed as failure:
         print(f"verdict: not run — {failure}")
         return NOT_RUN
-    if options.task == "demo":
-        outcomes = [_demo(python, rest)]
+    if is_demo:
+        outcomes = [_demo(python, arguments[1:])]
     elif options.task == "soak":
         outcomes = [_soak(python, options.times)]
     else:
