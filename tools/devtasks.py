@@ -28,7 +28,8 @@ class Outcome:
 
 def main(arguments: list[str]) -> int:
     """Run one task and give the exit code."""
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not know the dash
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not know the dash
     # The demo's options, --help among them, are its own: the parser here must not see them.
     is_demo = arguments[:1] == ["demo"]
     options = _parser().parse_args(arguments[:1] if is_demo else arguments)
@@ -44,7 +45,9 @@ def main(arguments: list[str]) -> int:
     else:
         outcomes = [_unit(python), _contract(python)]
     is_green = all(outcome.is_green for outcome in outcomes)
-    print(f"verdict: {'green' if is_green else 'red'} — {', '.join(outcome.text for outcome in outcomes)}")
+    verdict = f"verdict: {'green' if is_green else 'red'} — {', '.join(outcome.text for outcome in outcomes)}"
+    # The demo's output may be read by a machine (--json); it alone stands on its standard output.
+    print(verdict, file=sys.stderr if is_demo else sys.stdout)
     return GREEN if is_green else RED
 
 
@@ -60,9 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(python: Path, arguments: list[str]) -> Outcome:
     command = [str(executable(python.parent.parent, "alkstore")), "demo", *arguments]
     code = subprocess.run(command, env=environ(), check=False).returncode
-    return Outcome(
-        code == 0, "the demo's report adds up" if code == 0 else f"the demo ended with code {code}"
-    )
+    return Outcome(code == 0, "the demo ended well" if code == 0 else f"the demo ended with code {code}")
 
 
 def _unit(python: Path) -> Outcome:
