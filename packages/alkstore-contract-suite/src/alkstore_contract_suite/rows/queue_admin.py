@@ -339,7 +339,7 @@ async def an_unknown_queue_is_zeros(ctx: Context) -> None:
     text="A row changes its count at its instant, not one microsecond before.",
     oracle="stats around run_at, expires_at and deadlines",
     modes=("boundary",),
-    kills=("expired-counted-as-ready", "due-one-microsecond-late"),
+    kills=("expired-counted-as-ready",),
 )
 async def a_row_changes_its_count_at_its_instant(ctx: Context) -> None:
     queue = ctx.store.queue(ctx.name("mail"))

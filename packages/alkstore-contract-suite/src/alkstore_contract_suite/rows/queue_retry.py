@@ -73,7 +73,7 @@ async def a_retried_job_is_pending_at_its_instant(ctx: Context) -> None:
     text="A retry on the last attempt makes the job DEAD, a given delay notwithstanding.",
     oracle="a budget of three gives three claims; then last_error and died_at are set",
     modes=STORED,
-    kills=("one-attempt-too-many",),
+    kills=("retry-outlives-the-budget",),
 )
 async def a_retry_on_the_last_attempt_is_death(ctx: Context) -> None:
     name = ctx.name("mail")
