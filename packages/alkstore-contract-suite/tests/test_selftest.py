@@ -135,24 +135,38 @@ def test_a_fault_is_gone_after_its_run() -> None:
     assert WORLD.answer == 42
 
 
-@pytest.mark.parametrize("answer", [41, 42])
-def test_the_self_test_fails_if_a_fault_survives(monkeypatch: pytest.MonkeyPatch, answer: int) -> None:
-    monkeypatch.setattr(broken, "load", lambda: [Planted("wrong", answer, ["Q-01"])])
+HONEST = Planted("honest", 42, [])
 
-    lines, code = broken.selftest([a_row(asks, kills=("wrong", "absent"))], seed=0)
 
-    assert code == (1 if answer == 42 else 0)
+@pytest.mark.parametrize(("answer", "code"), [(41, 0), (42, 1)])
+def test_the_self_test_fails_if_a_fault_survives(answer: int, code: int) -> None:
+    lines, found = broken.table(
+        [a_row(asks, kills=("wrong", "absent"))], HONEST, [Planted("wrong", answer, ["Q-01"])]
+    )
+
+    assert found == code
     assert "no such mutant: absent (named by Q-01 asks)" in lines
     assert any(line.startswith("rows without a kill: ") for line in lines)
+
+
+def test_a_test_that_is_red_on_the_honest_engine_proves_nothing() -> None:
+    async def complains(ctx: Context) -> None:
+        ctx.expect(1, 2, "never so")
+
+    lines, code = broken.table([a_row(complains)], HONEST, [Planted("wrong", 41, ["Q-01"])])
+
+    assert code == 1
+    assert "RED ON THE HONEST ENGINE  Q-01 complains: plain: never so" in lines
+    assert any(line.startswith("NOT KILLED  wrong by Q-01 : NOT RUN") for line in lines)
 
 
 def test_every_mutant_of_the_checkout_names_rows_that_have_tests() -> None:
     ids = {row.id for row in rows.registered()}
 
-    assert [mutant.name for mutant in broken.load() if not set(mutant.kills) <= ids] == []
+    assert [mutant.name for mutant in broken.load()[1] if not set(mutant.kills) <= ids] == []
 
 
 def test_every_mutant_that_a_row_names_is_there() -> None:
-    names = {mutant.name for mutant in broken.load()}
+    names = {mutant.name for mutant in broken.load()[1]}
 
     assert [(row.id, name) for row in rows.registered() for name in row.kills if name not in names] == []

@@ -20,7 +20,7 @@ from alkstore_contract_suite.plan import Selection, plan, settled
 from alkstore_contract_suite.row import Row
 from alkstore_contract_suite.running import Limits, run
 
-__all__ = ["Kill", "Mutant", "load", "selftest", "tried"]
+__all__ = ["Kill", "Mutant", "load", "selftest", "table", "tried"]
 
 FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
 
@@ -53,15 +53,15 @@ class Kill:
     how: str
 
 
-def load() -> Sequence[Mutant]:
-    """Import every mutant of the checkout."""
+def load() -> tuple[Mutant, Sequence[Mutant]]:
+    """Import every mutant of the checkout; gives the honest engine, which no row may kill, and the broken ones."""
     if not (FOLDER / "mutant.py").exists():
         raise FileNotFoundError(f"the self-test needs a checkout: {FOLDER} is not there")
     registry = _imported("mutant", "mutant")
     for path in sorted(FOLDER.glob("*.py")):
         if path.stem != "mutant":
             _imported(path.stem, f"alkstore_mutants_{path.stem}")
-    return cast(Sequence[Mutant], registry.registered())
+    return cast(Mutant, registry.HONEST), cast(Sequence[Mutant], registry.registered())
 
 
 def _imported(stem: str, name: str) -> ModuleType:
@@ -117,20 +117,44 @@ def _kill(mutant: Mutant, row: str, test: str, outcomes: Sequence[tuple[str, Out
 
 
 def selftest(rows: Sequence[Row], *, seed: int) -> tuple[Sequence[str], int]:
-    """Try every mutant; gives the lines of the kill table and the exit code."""
-    mutants = load()
-    kills = [kill for mutant in mutants for kill in tried(mutant, rows, seed=seed)]
+    """Try every mutant of the checkout; gives the lines of the kill table and the exit code."""
+    honest, mutants = load()
+    return table(rows, honest, mutants, seed=seed)
+
+
+def table(
+    rows: Sequence[Row], honest: Mutant, mutants: Sequence[Mutant], *, seed: int = 0
+) -> tuple[Sequence[str], int]:
+    """Try mutants; gives the lines of the kill table and the exit code, 0 only if each is found as it claims."""
+    red = _red(rows, honest, seed)
+    # A test that is red on the honest engine would "find" every fault there is.
+    sound = [row for row in rows if (row.id, row.name) not in red]
+    kills = [kill for mutant in mutants for kill in tried(mutant, sound, seed=seed)]
     alive = [kill for kill in kills if not kill.is_killed]
     found = {kill.row for kill in kills if kill.is_killed}
+    names = {mutant.name for mutant in mutants}
     lines = [
         f"{kill.mutant:<40} {kill.row:<9} {kill.how}" for kill in kills if kill.is_killed and not kill.test
     ]
-    lines += ["", *(f"NOT KILLED  {kill.mutant} by {kill.row} {kill.test}: {kill.how}" for kill in alive)]
-    names = {mutant.name for mutant in mutants}
-    absent = [
-        f"{name} (named by {row.id} {row.name})" for row in rows for name in row.kills if name not in names
+    lines.append("")
+    lines += [f"RED ON THE HONEST ENGINE  {id} {name}: {reason}" for (id, name), reason in red.items()]
+    lines += [f"NOT KILLED  {kill.mutant} by {kill.row} {kill.test}: {kill.how}" for kill in alive]
+    lines += [
+        f"no such mutant: {name} (named by {row.id} {row.name})"
+        for row in rows
+        for name in row.kills
+        if name not in names
     ]
-    lines += [f"no such mutant: {each}" for each in absent]
     lines.append(f"rows without a kill: {', '.join(id for id in promises() if id not in found) or 'none'}")
     lines.append(f"{len(mutants)} mutants, {len(kills) - len(alive)} claims hold, {len(alive)} do not")
-    return lines, 1 if alive or not mutants else 0
+    return lines, 1 if alive or red or not mutants else 0
+
+
+def _red(rows: Sequence[Row], honest: Mutant, seed: int) -> dict[tuple[str, str], str]:
+    with honest.column() as column, closing(Backends("selftest")) as backends:
+        return {
+            (case.row.id, case.row.name): f"{case.mode}: {outcome.reason}"
+            for case in plan(rows, column)
+            if settled(case, column, Selection()) is None
+            and (outcome := run(backends.of(column), case, seed=seed)).status is not Status.PASS
+        }

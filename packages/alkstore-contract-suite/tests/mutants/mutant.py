@@ -18,15 +18,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from alkstore_mem.engine import MemEngine
-
 from alkstore import Store
 from alkstore.testing import ManualClock
 from alkstore_contract_suite import CONTRACT_VERSION
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
 from alkstore_mem.contract import CAPABILITIES
+from alkstore_mem.engine import MemEngine
 
-__all__ = ["Patch", "mutant", "registered"]
+__all__ = ["HONEST", "Patch", "mutant", "registered"]
 
 T = TypeVar("T")
 
@@ -70,6 +69,10 @@ class Mutant:
             else:
                 self.planted(Patch(undo))
                 yield _column(self.name, _make_store(MemEngine))
+
+
+HONEST: Final = Mutant("honest", (), MemEngine)
+"""Nothing is planted in it."""
 
 
 def mutant(name: str, *, kills: str | Sequence[str]) -> Callable[[T], T]:
