@@ -69,11 +69,8 @@ def find_sources(root: Path | None) -> tuple[Path, list[Path]]:
     folder = standard_library() if root is None else root
     if not folder.is_dir():
         raise InvalidArgument(f"path must be a folder with Python files, got {str(folder)!r}")
-    skipped = (
-        {"site-packages", "__pycache__", "lib2to3", "test", "tests", "idlelib"}
-        if root is None
-        else {"__pycache__"}
-    )
+    # The standard library's own tests hold files that are broken on purpose, thousands of lines each.
+    skipped = {"__pycache__"} if root is not None else {"__pycache__", "site-packages", "test", "tests"}
     found = sorted(
         path
         for path in folder.rglob("*.py")

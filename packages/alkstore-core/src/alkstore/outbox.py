@@ -26,6 +26,13 @@ LONGEST_BACKOFF: Final = 5.0
 """Seconds on the event loop's clock between tries while the database is away."""
 
 
+class _Entries(Queue):
+    """The outbox's own rows as the outbox feeds and drains them."""
+
+    __slots__ = ()
+    _enqueues = ("Outbox.enqueue", "tx.outbox_enqueue")
+
+
 class _BackingQueue(Queue):
     """The outbox's own rows: to be looked at and cleared up, not fed or drained past the outbox."""
 
@@ -63,7 +70,7 @@ class Outbox:
 
     def __init__(self, store: "Store", name: str) -> None:
         self._name = name
-        self._queue = Queue(store, names.OUTBOX_PREFIX + name, OUTBOX)
+        self._queue = _Entries(store, names.OUTBOX_PREFIX + name, OUTBOX)
         self.jobs = _BackingQueue(store, names.OUTBOX_PREFIX + name, OUTBOX)
 
     @property

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from alkstore import names, numbers
 from alkstore.claiming import Want
@@ -29,6 +29,8 @@ class Queue:
     """A name and the stamps that jobs enqueued through this handle get. It registers nothing anywhere."""
 
     __slots__ = ("_name", "_stamps", "_store")
+    _enqueues: ClassVar[tuple[str, str]] = ("Queue.enqueue", "tx.enqueue")
+    """What messages call `enqueue`, and its twin in a transaction."""
 
     def __init__(self, store: "Store", name: str, stamps: Stamps = PLAIN) -> None:
         self._store = store
@@ -78,7 +80,7 @@ class Queue:
         """
         stamps = resolve(self._stamps, visibility_timeout, max_attempts, base_delay, expires)
         job = new_job(self._name, stamps, payload, delay, run_at, priority, headers)
-        self._store._check("Queue.enqueue", "tx.enqueue", write=True)
+        self._store._check(*self._enqueues, write=True)
         return (await self._store._writer.insert_jobs((job,)))[0]
 
     async def enqueue_batch(

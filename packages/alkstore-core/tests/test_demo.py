@@ -1,0 +1,101 @@
+"""The demo does real work, checks it, and says so by its exit code."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from alkstore_mem.engine import MemEngine
+from click.testing import CliRunner
+
+import alkstore
+from alkstore.cli.command import command
+from alkstore.clock import SystemClock
+from alkstore.demo import find_sources, run
+from alkstore.demo_source import parse
+from alkstore.engine import Engine, EventRecord
+
+SOURCES = {
+    "one.py": "def short():\n    return 1\n\n\nclass Thing:\n    def longer(self):\n        value = 1\n        return value\n",
+    "two.py": "async def waits():\n    return None\n",
+    "inner/three.py": "VALUE = 3\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name, text in SOURCES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+class ForgetsAnEvent(MemEngine):
+    """Wrong on purpose: readers never see the second event."""
+
+    async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
+        found = await super().read_events(stream, after, limit)
+        return [event for event in found if event.offset != 2]
+
+
+def test_parsing_counts_functions_classes_and_the_longest(tree: Path) -> None:
+    facts = parse(str(tree / "one.py"))
+
+    assert facts == {
+        "path": str(tree / "one.py"),
+        "lines": 8,
+        "functions": 2,
+        "classes": 1,
+        "longest": "longer",
+        "longest_lines": 3,
+    }
+
+
+def test_the_command_indexes_a_tree_and_reports_broken_files_as_dead(tree: Path) -> None:
+    result = CliRunner().invoke(command, ["demo", str(tree), "--json"])
+
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (report["files"], report["acked"], report["events"], report["delivered"]) == (6, 3, 3, 3)
+    assert sorted(Path(path).name for path, _ in report["dead"]) == [
+        "broken_encoding.py",
+        "broken_null.py",
+        "broken_syntax.py",
+    ]
+    assert report["problems"] == []
+
+
+def test_the_command_prints_a_verdict_for_people(tree: Path) -> None:
+    result = CliRunner().invoke(command, ["demo", str(tree)])
+
+    assert result.exit_code == 0
+    assert "verdict: good" in result.stdout
+
+
+def test_a_folder_without_python_files_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["demo", str(tmp_path)])
+
+    assert result.exit_code != 0
+    assert "at least one .py file" in result.stderr
+
+
+async def test_an_engine_that_loses_an_event_is_found_out(tree: Path, tmp_path: Path) -> None:
+    async def connect() -> Engine:
+        return ForgetsAnEvent(SystemClock())
+
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    async with asyncio.timeout(15), alkstore.Store(connect, name="forgetful") as store:
+        report = await run(store, tree, scratch)
+
+    assert not report.is_good
+    assert "every file is either indexed or dead" in report.problems
+
+
+def test_the_standard_library_is_the_default_tree() -> None:
+    _, found = find_sources(None)
+
+    assert len(found) >= 500
