@@ -18,9 +18,10 @@ from alkstore.engine import (
     Release,
     Retry,
     Settle,
+    Topic,
 )
 from alkstore.numbers import shift
-from alkstore_mem.backlog import Backlog
+from alkstore_mem.backlog import Backlog, new_row
 from alkstore_mem.state import State
 
 __all__ = ["Queues"]
@@ -47,7 +48,7 @@ class Queues:
     def insert(self, jobs: Sequence[NewJob]) -> list[int]:
         now = self._state.clock.now()
         rows = [self.make(job, now) for job in jobs]
-        self._state.wake(backlog.topic for backlog in self.land(rows, now))
+        self._state.wake(self.land(rows, now))
         return [row.id for row in rows]
 
     def scan(self, queue: str, where: JobFilter) -> Iterator[JobRecord]:
@@ -70,9 +71,10 @@ class Queues:
 
     def settle(self, settles: Sequence[Settle]) -> list[int | None]:
         now = self._state.clock.now()
-        woken: dict[str, Backlog] = {}
+        woken: dict[str, Topic] = {}
         instants = [self._apply(settle, now, woken) for settle in settles]
-        self._state.wake(backlog.topic for backlog in woken.values())
+        if woken:
+            self._state.wake(woken.values())
         return instants
 
     def sweep(self, queue: str) -> int:
@@ -88,7 +90,7 @@ class Queues:
 
     # ------------------------------------------------------------ settles
 
-    def _apply(self, settle: Settle, now: int, woken: dict[str, Backlog]) -> int | None:
+    def _apply(self, settle: Settle, now: int, woken: dict[str, Topic]) -> int | None:
         backlog = self._backlogs.get(settle.queue)
         if backlog is None:
             return None
@@ -105,7 +107,7 @@ class Queues:
         else:
             at = self._change(backlog, settle, now)
         if at is not None and not isinstance(settle, Fail):
-            woken[backlog.name] = backlog
+            woken[backlog.name] = backlog.topic
         return at
 
     def _live(self, backlog: Backlog, id: int, token: int, now: int) -> JobRecord | None:
@@ -123,14 +125,14 @@ class Queues:
             return now
         if isinstance(settle, Heartbeat):
             end = shift(now, settle.window)
-            backlog.replace(row, row._replace(deadline=end), now)
+            backlog.replace(row._replace(deadline=end), now)
             return end
         free = row._replace(state=PENDING, worker_id=None, deadline=None, token=None)
         if isinstance(settle, Retry):
             free = free._replace(run_at=shift(now, settle.delay), retry_error=settle.error)
         else:
             free = free._replace(attempts=row.attempts - 1)
-        backlog.replace(row, free, now)
+        backlog.replace(free, now)
         return now
 
     def _cancel(self, backlog: Backlog, settle: Cancel, now: int) -> int | None:
@@ -169,19 +171,19 @@ class Queues:
             run_at = shift(now, delay)
         elif run_at is None:
             run_at = now
-        return JobRecord(
+        return new_row(JobRecord, (
             self._last_id, queue, payload, headers, PENDING, priority, run_at,
             None if expires is None else shift(now, expires), 0, most, window, base,
-            None, None, now, scheduled_for, None, None, None, None
-        )  # fmt: skip
+            None, None, now, scheduled_for, None, None, None, None,
+        ))  # fmt: skip
 
-    def land(self, rows: Sequence[JobRecord], now: int) -> list[Backlog]:
-        """Show rows to everybody; gives the queues to wake, each once."""
-        touched: dict[str, Backlog] = {}
+    def land(self, rows: Sequence[JobRecord], now: int) -> list[Topic]:
+        """Show rows to everybody; gives the topics to wake, each once."""
+        touched: dict[str, Topic] = {}
         for row in rows:
             backlog = self._backlogs.get(row.queue) or self._open(row.queue)
             backlog.add(row, now)
-            touched[row.queue] = backlog
+            touched[row.queue] = backlog.topic
         return list(touched.values())
 
     def hold(self, ack: Ack) -> int | None:
@@ -198,11 +200,11 @@ class Queues:
         backlog = self._acked.pop(id)
         backlog.remove(backlog.rows[id])
 
-    def put_back(self, id: int, now: int) -> Backlog:
-        """Leave a row that was held as it was; gives the queue to wake."""
+    def put_back(self, id: int, now: int) -> Topic:
+        """Leave a row that was held as it was; gives the topic to wake."""
         backlog = self._acked.pop(id)
         backlog.put_back(id, now)
-        return backlog
+        return backlog.topic
 
     def _open(self, name: str) -> Backlog:
         if len(self._backlogs) >= self._prune_at:

@@ -41,7 +41,7 @@ class Schedules:
             now = self._state.clock.now()
             for record in self.all():
                 rows.extend(self._fire_one(record, now))
-            self._state.wake(backlog.topic for backlog in self._queues.land(rows, now))
+            self._state.wake(self._queues.land(rows, now))
         next_at = min((record.next_fire_at for record in self._records.values()), default=None)
         return Fired(len(rows), next_at, led)
 

@@ -168,9 +168,7 @@ class MemTransaction:
                 self._end()
                 raise OffsetConflict(save.before, self._streams.position(*position))
         self._is_open = False
-        topics = [
-            backlog.topic for backlog in self._queues.land(list(self._jobs.values()), self._state.clock.now())
-        ]
+        topics = self._queues.land(list(self._jobs.values()), self._state.clock.now())
         for id in self._acked:
             self._queues.drop(id)
         topics.extend(self._streams.end(stream, self, records) for stream, records in self._events.items())
@@ -200,7 +198,7 @@ class MemTransaction:
         """Leave no trace, and wake whoever was held back."""
         self._is_open = False
         now = self._state.clock.now()
-        topics = {self._queues.put_back(id, now).topic: None for id in self._acked}
+        topics = {self._queues.put_back(id, now): None for id in self._acked}
         topics.update({self._streams.end(stream, self, []): None for stream in self._events})
         self._leave()
         self._state.wake(topics)
