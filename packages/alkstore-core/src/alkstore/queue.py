@@ -172,17 +172,20 @@ class Queue:
         self._store._check("Queue.claim", None, write=True)
         return await self._wait_claim(worker, limit, None)
 
-    async def claims(
+    def claims(
         self, *, stop: StopToken | None = None, worker_id: str | None = None
     ) -> AsyncIterator[JobHandle]:
         """Yield jobs as they become ready, one at a time, until ``stop`` or the store's close.
 
-        Holds none in advance and settles none: ``async with handle:`` in the body does. Rows: Q-21.
+        Holds none in advance and settles none: ``async with handle:`` in the body does. Errors as `claim`, but for
+        `Closed`, which ends it. Rows: Q-21.
         """
-        worker = self._worker(worker_id)
+        return self._claims(self._worker(worker_id), stop)
+
+    async def _claims(self, worker: str, stop: StopToken | None) -> AsyncIterator[JobHandle]:
         while stop is None or not stop.is_cancelled:
-            self._store._check("Queue.claims", None, write=True)
             try:
+                self._store._check("Queue.claims", None, write=True)
                 handle = await self._wait_claim(worker, None, stop)
             except Closed:
                 return
