@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from alkstore_mem.engine import MemEngine
 from click.testing import CliRunner
 
 import alkstore
@@ -15,6 +14,7 @@ from alkstore.clock import SystemClock
 from alkstore.demo import find_sources, run
 from alkstore.demo_source import parse
 from alkstore.engine import Engine, EventRecord
+from alkstore_mem.engine import MemEngine
 
 SOURCES = {
     "one.py": "def short():\n    return 1\n\n\nclass Thing:\n    def longer(self):\n        value = 1\n        return value\n",

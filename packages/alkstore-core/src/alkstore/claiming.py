@@ -8,8 +8,8 @@ attempt back.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from alkstore.engine import Engine, JobRecord, Release, Settle, Signal, Topic, TopicKind
@@ -19,6 +19,8 @@ from alkstore.pausing import Pause
 __all__ = ["ClaimPump", "Want"]
 
 LOGGER: Final = logging.getLogger("alkstore")
+WANTS_A_ROUND: Final = 1_000
+"""How many waiters one claim is made for, so that a crowd of them does not make every claim long."""
 
 
 class Settler(Protocol):
@@ -30,13 +32,12 @@ class Settler(Protocol):
 class Want:
     """What one caller waits for: up to ``count`` jobs, and whether to wait when there is none."""
 
-    __slots__ = ("count", "future", "tried", "waits", "worker_id")
+    __slots__ = ("count", "future", "waits", "worker_id")
 
     def __init__(self, worker_id: str, count: int, *, waits: bool) -> None:
         self.worker_id = worker_id
         self.count = count
         self.waits = waits
-        self.tried = False
         self.future: asyncio.Future[Sequence[JobRecord]] = asyncio.get_running_loop().create_future()
 
     def expire(self) -> None:
@@ -55,21 +56,20 @@ class ClaimPump:
         settler: Settler,
         poll_interval: float,
         start: Callable[[Coroutine[object, object, object]], None],
+        forget: Callable[[str], object],
     ) -> None:
         self._queue = queue
         self._engine = engine
         self._settler = settler
         self._poll_interval = poll_interval
         self._start = start
-        self._wants: deque[Want] = deque()
+        self._forget = forget
+        self._wants: dict[Want, None] = {}
+        self._has_news = False
+        self._impatient: list[Want] = []
         self._pause = Pause()
         self._is_running = False
         self._is_closed = False
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody waits and no task runs, so that the pump may be forgotten."""
-        return not self._is_running and not self._wants
 
     async def claim(self, want: Want) -> Sequence[JobRecord]:
         """Leave a want and wait for it: the jobs, or an empty sequence once it expired.
@@ -80,7 +80,10 @@ class ClaimPump:
         """
         if self._is_closed:
             raise Closed("store")
-        self._wants.append(want)
+        self._wants[want] = None
+        if not want.waits:
+            self._impatient.append(want)
+        self._has_news = True
         self._run()
         try:
             return await want.future
@@ -89,6 +92,10 @@ class ClaimPump:
             if want.future.done() and not want.future.cancelled() and want.future.exception() is None:
                 self._start(self._release(want.future.result()))
             raise
+        finally:
+            self._wants.pop(want, None)
+            if not self._wants:
+                self._pause.cut()  # the pump has nobody left to wait for
 
     def close(self) -> None:
         """End every want with `Closed`; what is claimed but not handed over is released."""
@@ -107,8 +114,9 @@ class ClaimPump:
             # Listen first, then look: the other way round loses what is committed in between.
             watch = await self._engine.watch(Topic(TopicKind.QUEUE, self._queue))
             try:
-                while (next_at := await self._round()) is not _DONE:
-                    if self._has_untried():
+                while self._wants:
+                    next_at = await self._round()
+                    if self._has_news or not self._wants:
                         continue
                     signal = await self._pause.wait(watch, until=next_at, timeout=self._poll_interval)
                     if signal is Signal.CLOSED:
@@ -122,19 +130,31 @@ class ClaimPump:
             self._is_running = False
             if self._wants and not self._is_closed:
                 self._run()
+            else:
+                self._forget(self._queue)
 
     async def _round(self) -> int | None:
-        """Claim once for all; gives the instant to look again, None for no such instant, _DONE if nobody waits."""
-        wants = self._live()
+        """Claim once for those who began first; gives the instant at which it is worth looking again, if any."""
+        self._has_news = False
+        impatient, self._impatient = self._impatient, []
+        wants = self._first()
         if not wants:
-            return _DONE
-        for want in wants:
-            want.tried = True
-        claimed = await self._engine.claim_jobs(
-            self._queue, [w.worker_id for w in wants for _ in range(w.count)]
-        )
+            return None
+        worker_ids = [want.worker_id for want in wants for _ in range(want.count)]
+        claimed = await self._engine.claim_jobs(self._queue, worker_ids)
         await self._hand_over(wants, list(claimed.jobs))
+        if len(claimed.jobs) == len(worker_ids):
+            self._has_news = True  # there may be more, for those further behind
+            self._impatient += impatient
+        else:
+            # Not those who came meanwhile: what was committed before they asked may be too new for this claim.
+            for want in impatient:
+                want.expire()
         return claimed.next_at
+
+    def _first(self) -> list[Want]:
+        open_wants = (want for want in self._wants if not want.future.done())
+        return list(islice(open_wants, WANTS_A_ROUND))
 
     async def _hand_over(self, wants: Sequence[Want], jobs: list[JobRecord]) -> None:
         left: list[JobRecord] = []
@@ -142,8 +162,8 @@ class ClaimPump:
         for want in wants:
             mine = jobs[at : at + want.count]
             at += want.count
-            if not mine and want.waits:
-                continue
+            if not mine:
+                break
             if want.future.done():
                 left.extend(mine)
             else:
@@ -159,19 +179,7 @@ class ClaimPump:
                 "could not give back %d claimed jobs of queue %r; they lapse", len(jobs), self._queue
             )
 
-    def _live(self) -> list[Want]:
-        self._wants = deque(want for want in self._wants if not want.future.done())
-        return list(self._wants)
-
-    def _has_untried(self) -> bool:
-        return any(not want.tried and not want.future.done() for want in self._wants)
-
     def _fail(self, error: Exception) -> None:
-        wants, self._wants = self._wants, deque()
-        for want in wants:
+        for want in list(self._wants):
             if not want.future.done():
                 want.future.set_exception(error)
-
-
-_DONE: Final = -(2**80)
-"""No instant: nobody waits any more."""

@@ -123,7 +123,7 @@ class Life:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        for pump in self._pumps.values():
+        for pump in list(self._pumps.values()):
             pump.close()
         for tracked in list(self._tracked):
             tracked._end()
@@ -194,11 +194,15 @@ class Life:
     def _pump(self, queue: str) -> ClaimPump:
         pump = self._pumps.get(queue)
         if pump is None:
-            # Pumps nobody waits on are dropped here, so that a million queue names leave nothing behind.
-            self._pumps = {name: kept for name, kept in self._pumps.items() if not kept.is_idle}
-            pump = ClaimPump(queue, self._engine, self._writer, self._poll_interval, self._start)
+            # A pump that nobody waits on any more is forgotten: a million queue names leave nothing behind.
+            pump = ClaimPump(
+                queue, self._engine, self._writer, self._poll_interval, self._start, self._forget_pump
+            )
             self._pumps[queue] = pump
         return pump
+
+    def _forget_pump(self, queue: str) -> None:
+        self._pumps.pop(queue, None)
 
     @asynccontextmanager
     async def _watching(self, topic: Topic) -> AsyncIterator[Watch]:
