@@ -15,6 +15,17 @@ class Author(Protocol):
 
 CONTRACT = ("--pyargs", "alkstore_contract_suite")
 
+ENTRY = """
+[[expect]]
+engine = "skeleton"
+row = "Q-01"
+mode = "plain"
+kind = "fail"
+reason = "just begun"
+issue = "#1"
+expires = 9999-01-01
+"""
+
 APP = """
 async def test_a_store_is_open(store, store_factory):
     await store_factory.advance(5)
@@ -98,17 +109,7 @@ class Column(InProcessColumn):
 
 
 def test_a_failure_that_is_listed_is_shown_as_expected_and_still_red(author: Author) -> None:
-    entry = """
-[[expect]]
-engine = "skeleton"
-row = "{}"
-mode = "plain"
-kind = "fail"
-reason = "just begun"
-issue = "#1"
-expires = 9999-01-01
-"""
-    (author.path / "contract-expectations.toml").write_text(entry.format("Q-01"), "utf-8")
+    (author.path / "contract-expectations.toml").write_text(ENTRY, "utf-8")
 
     told = author.pytest(*CONTRACT, "--alk-engine", "skeleton", "--alk-row", "Q-01")
 
@@ -144,3 +145,20 @@ def test_an_application_gets_a_store_on_every_engine(author: Author, mode: str) 
 
     assert told.returncode == 0, told.stdout + told.stderr
     assert "test_a_store_is_open[skeleton] PASSED" in told.stdout
+
+
+def test_a_run_that_was_asked_for_a_part_is_incomplete_and_green(author: Author) -> None:
+    told = author.pytest(*CONTRACT, "--alk-engine", "mem", "--alk-row", "Q-01", "--alk-seed", "3")
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert ": INCOMPLETE  [" in told.stdout
+
+
+def test_a_listed_failure_that_passes_is_stale_and_red(author: Author) -> None:
+    entry = ENTRY.replace("skeleton", "mem")
+    (author.path / "contract-expectations.toml").write_text(entry, "utf-8")
+
+    told = author.pytest(*CONTRACT, "--alk-engine", "mem", "--alk-row", "Q-01")
+
+    assert told.returncode == 1
+    assert "mem  XPASS  listed as fail, but it passes: delete the entry: Q-01 plain" in told.stdout

@@ -131,6 +131,33 @@ def test_a_method_that_is_not_implemented_is_named_out_of_a_refusal_too() -> Non
     assert outcome_of(body).missing == "list_names"
 
 
+def test_a_method_that_a_background_task_misses_ends_the_case_at_once() -> None:
+    async def body(ctx: Context) -> None:
+        begun = asyncio.Event()
+
+        async def work() -> None:
+            await ctx.store.queues()
+            begun.set()
+
+        _ = ctx.start(work())
+        await ctx.soon(begun.wait(), "it begins")
+
+    outcome = outcome_of(body, limits=Limits(case=19, soon=19))
+
+    assert outcome.reason == "not implemented: list_names"
+    assert outcome.seconds < 5
+
+
+def test_a_background_task_that_never_got_a_turn_leaves_nothing_behind() -> None:
+    async def work() -> None:
+        """Never reached."""
+
+    async def body(ctx: Context) -> None:
+        _ = ctx.start(work())
+
+    assert outcome_of(body).status is Status.PASS
+
+
 def test_any_other_error_shows_where_it_came_from() -> None:
     async def body(ctx: Context) -> None:
         raise KeyError("lost")

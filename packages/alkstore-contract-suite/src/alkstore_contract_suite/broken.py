@@ -6,7 +6,7 @@ The broken engines live beside the suite's source, in ``tests/mutants``; only a 
 import importlib.util
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +85,13 @@ def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kil
     """Run a mutant against the rows that it names, and against the tests that name it."""
     wanted = [row for row in rows if row.id in mutant.kills or mutant.name in row.kills]
     outcomes: dict[tuple[str, str], list[tuple[str, Outcome]]] = {(row.id, row.name): [] for row in wanted}
-    with mutant.column() as column, closing(Backends("selftest")) as backends:
+    with ExitStack() as stack:
+        try:
+            column = stack.enter_context(mutant.column())
+        except Exception as error:  # whatever a mutant meets on planting: core has moved on under it
+            how = f"CANNOT BE PLANTED: {type(error).__name__}: {error}"
+            return [Kill(mutant.name, id, "", False, how) for id in mutant.kills]
+        backends = stack.enter_context(closing(Backends("selftest")))
         for case in plan(wanted, column):
             if settled(case, column, Selection()) is None:
                 outcome = run(backends.of(column), case, seed=seed, limits=LIMITS)

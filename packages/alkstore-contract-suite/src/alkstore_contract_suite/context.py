@@ -40,6 +40,7 @@ class Context:
         timeline: What happened so far, in order, for the report.
         choices: Which of several allowed results the engine took, by promise.
         failures: Every promise that was not kept, also those whose error the engine swallowed in a callback.
+        missing: What background tasks met that is not implemented; it ends the case.
     """
 
     def __init__(
@@ -56,11 +57,18 @@ class Context:
         self.timeline: list[str] = []
         self.choices: dict[str, str] = {}
         self.failures: list[ContractFailure] = []
+        self.missing: list[NotImplementedError] = []
+        self._body: asyncio.Task[Any] | None = None
         self._soon = soon
         self._names = 0
         self._open: dict[str, Store] = {}
         self._instance = "a"
         self._tasks: list[asyncio.Task[Any]] = []
+
+    async def begin(self) -> None:
+        """Open the first store; this task is the case's own."""
+        self._body = asyncio.current_task()
+        _ = await self.open("a")
 
     # ---------------------------------------------------------------- stores
 
@@ -127,9 +135,21 @@ class Context:
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run in the background; cancelled and awaited at the end of the case."""
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task = asyncio.get_running_loop().create_task(self._watched(coroutine))
+        # A task that is cancelled before its first step would leave the coroutine unawaited.
+        task.add_done_callback(lambda _: coroutine.close())
         self._tasks.append(task)
         return task
+
+    async def _watched(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await coroutine
+        except NotImplementedError as error:
+            # Whoever waits for what this task was to do would wait in vain, and the report would name the wrong thing.
+            self.missing.append(error)
+            if self._body is not None:
+                self._body.cancel()
+            raise
 
     async def race(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         """Run all at once, none continuing before all have begun; gives the results in order."""
@@ -229,6 +249,7 @@ class Context:
 
         A task that had failed already is left alone: if nobody looked at its error, the loop tells of it.
         """
+        self._body = None
         # Cancelling a task that has failed would count as having looked.
         going = [task for task in reversed(self._tasks) if not task.done()]
         for task in going:

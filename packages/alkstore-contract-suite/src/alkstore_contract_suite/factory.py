@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from alkstore import Store, Tx
 
@@ -111,6 +111,9 @@ class Business(Protocol):
     async def read(self, key: str) -> str | None:
         """Read what is committed; None if nothing is."""
 
+    async def end(self, tx: Tx, *, commit: bool) -> None:
+        """Send a COMMIT or ROLLBACK through the connection of an open transaction, past alkstore."""
+
 
 class StoreFactory(Protocol):
     """Opens stores on the storage of one case, and moves the time that they see."""
@@ -120,6 +123,9 @@ class StoreFactory(Protocol):
 
         An engine without ``multi_process`` gives a store of its own storage, on the same clock.
         """
+
+    async def open_with(self, **options: Any) -> Store:
+        """Open a store as `open` does, with options that every engine has; the row closes it."""
 
     async def reopen(self, store: Store) -> Store:
         """Close a store, and open another one on what it left."""

@@ -4,7 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from alkstore import Store
 from alkstore.testing import ManualClock
@@ -23,7 +23,8 @@ from alkstore_contract_suite.factory import (
 
 __all__ = ["InProcessBackend", "InProcessColumn", "InProcessFactory", "MakeStore"]
 
-MakeStore: TypeAlias = Callable[[ManualClock, random.Random], Store]
+MakeStore: TypeAlias = Callable[..., Store]
+"""Gives an unopened store: called with a `ManualClock`, a `random.Random`, and options that every engine has."""
 
 NO_STORAGE: Final = Unsupported("the engine has no storage beyond the process")
 
@@ -38,6 +39,9 @@ class InProcessFactory:
 
     async def open(self, instance: str = "a") -> Store:
         return await self._make_store(self.clock, self._random)
+
+    async def open_with(self, **options: Any) -> Store:
+        return await self._make_store(self.clock, self._random, **options)
 
     async def reopen(self, store: Store) -> Store:
         await store.aclose()
@@ -95,7 +99,7 @@ class InProcessColumn:
         version: Of the engine's distribution.
         contract: The version of the contract that the engine was built for.
         capabilities: Something for every word of `row.CAPABILITIES`.
-        make_store: Gives an unopened store on a clock and a random source.
+        make_store: Gives an unopened store on a clock, a random source and keyword options.
         omitted: Ids of rows that the engine cannot express, each with a reason.
     """
 

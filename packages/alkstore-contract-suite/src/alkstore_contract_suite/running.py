@@ -74,7 +74,7 @@ async def _attempt(backend: Backend, case: Case, seed: int, limits: Limits, leak
     errors: list[BaseException] = []
 
     async def body(context: Context) -> None:
-        _ = await context.open("a")
+        await context.begin()
         await case.row.function(context)
 
     async def scoped() -> None:
@@ -96,7 +96,7 @@ async def _attempt(backend: Backend, case: Case, seed: int, limits: Limits, leak
     leaks.extend(f"a task goes on: {task!r}" for task in asyncio.all_tasks() - {asyncio.current_task()})
     context = contexts[0] if contexts else None
     # A failure that the engine swallowed in a callback still is what went wrong first.
-    found = [*(context.failures if context else ()), *errors]
+    found = [*(context.missing if context else ()), *(context.failures if context else ()), *errors]
     return _judged(case, found[0] if found else None, context)
 
 
