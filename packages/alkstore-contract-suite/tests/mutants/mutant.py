@@ -98,11 +98,12 @@ def registered() -> Sequence[Mutant]:
 
 
 def _make_store(engine: Callable[..., Any]) -> MakeStore:
-    def make(clock: ManualClock, source: random.Random) -> Store:
+    def make(clock: ManualClock, source: random.Random, **options: Any) -> Store:
         async def connect() -> Any:
-            return engine(clock)
+            return engine(clock, wait_timeout=store._wait_timeout)
 
-        return Store(connect, name="broken", random=source)
+        store = Store(connect, name="broken", random=source, **options)
+        return store
 
     return make
 

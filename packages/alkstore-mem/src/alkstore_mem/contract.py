@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import alkstore
 from alkstore.testing import ManualClock
@@ -44,6 +44,6 @@ def register(registry: Registrar) -> None:
     )
 
 
-def make_store(clock: ManualClock, source: random.Random) -> alkstore.Store:
+def make_store(clock: ManualClock, source: random.Random, **options: Any) -> alkstore.Store:
     """Make an unopened store on a clock and a random source."""
-    return MemStore(clock=clock, random=source)
+    return MemStore(clock=clock, random=source, **options)

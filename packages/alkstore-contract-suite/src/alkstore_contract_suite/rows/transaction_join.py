@@ -1,0 +1,125 @@
+"""TX-10 and TX-11: riding the application's own transaction."""
+
+from alkstore import Closed, CodecError, InvalidArgument, InvalidName
+from alkstore_contract_suite.context import Context
+from alkstore_contract_suite.row import row
+from alkstore_contract_suite.rows._joining import applications
+from alkstore_contract_suite.rows._transaction import EVERYTHING, NOTHING, look, prepare, write_everything
+
+
+@row(
+    "TX-10",
+    text="A joined transaction lands with the application's commit and vanishes with its rollback.",
+    oracle="nothing seen before; business data and everything of ours after the commit, neither after a rollback",
+    modes=("plain", "second"),
+    needs=("joins",),
+)
+async def a_joined_transaction_lands_with_the_applications_commit(ctx: Context) -> None:
+    mine, other = ctx.store, await ctx.turn()
+    for application in applications(ctx):
+        key = application.label
+        for keep in (False, True):
+            before = await look(other)
+            async with application.transaction() as app:
+                async with mine.join(app.connection) as tx:
+                    await write_everything(tx)
+                    await app.write(key, str(keep))
+                ctx.expect(await look(other), before, f"{key}: leaving the join commits nothing")
+                await (app.commit() if keep else app.rollback())
+            after = await look(other)
+            ctx.expect(after.jobs - before.jobs, 3 if keep else 0, f"{key}: jobs land with the commit alone")
+            ctx.expect(after.events - before.events, 3 if keep else 0, f"{key}: so do events")
+            ctx.expect(await application.read(key), "True" if keep else None, f"{key}: so does business data")
+        await mine.stream("events").reset_offset("consumer", 0)
+
+
+@row(
+    "TX-10",
+    text="What is in no transaction is not joined; commit and rollback are the application's; later it is Closed.",
+    oracle="InvalidArgument before any write, InvalidArgument, Closed",
+    needs=("joins",),
+)
+async def a_join_has_its_limits(ctx: Context) -> None:
+    for application in applications(ctx):
+        async with (
+            application.idle() as connection,
+            ctx.refuses(InvalidArgument, "an idle connection is refused"),
+            ctx.store.join(connection) as tx,
+        ):
+            await tx.enqueue("jobs", 1)
+        async with (
+            application.foreign() as connection,
+            ctx.refuses(InvalidArgument, "a foreign one is refused"),
+            ctx.store.join(connection) as tx,
+        ):
+            await tx.enqueue("jobs", 1)
+        async with application.transaction() as app, ctx.store.join(app.connection) as tx:
+            async with ctx.refuses(InvalidArgument, "commit is the application's"):
+                await tx.commit()
+            async with ctx.refuses(InvalidArgument, "rollback is the application's"):
+                await tx.rollback()
+            await tx.enqueue("jobs", 1)
+            await app.commit()
+            async with ctx.refuses(Closed, "after the application's commit it is Closed"):
+                await tx.enqueue("jobs", 2)
+        payloads = [job.payload for job in await ctx.store.queue("jobs").list()]
+        ctx.expect(payloads, [1], "what was written before the application's commit landed")
+        await ctx.store.queue("jobs").cancel((await ctx.store.queue("jobs").list())[0].id)
+
+
+@row(
+    "TX-11",
+    text="A savepoint that the application rolls back takes its part along, wakes too.",
+    oracle="only what was outside the savepoint lands and wakes",
+    modes=("plain", "second"),
+    needs=("joins",),
+)
+async def a_savepoint_takes_its_part_along(ctx: Context) -> None:
+    mine, other = ctx.store, await ctx.turn()
+    for application in applications(ctx):
+        async with other.listen("lost") as lost, other.listen("kept") as kept:
+            async with application.transaction() as app:
+                async with mine.join(app.connection) as tx:
+                    await tx.publish("events", "before")
+                    async with ctx.refuses(KeyError, "the application's own exception"), app.savepoint():
+                        await tx.enqueue("jobs", "lost")
+                        await tx.publish("events", "lost")
+                        await tx.notify("lost")
+                        raise KeyError(1)
+                    await tx.publish("events", "after")
+                    await tx.notify("kept")
+                await ctx.settle()
+                ctx.expect(await kept.try_recv(), None, "wakes wait for the application's commit")
+                await app.commit()
+            ctx.that(await ctx.soon(kept.recv(), "the commit wakes"), "the commit wakes")
+            ctx.expect(await lost.try_recv(), None, "a wake of the savepoint is gone with it")
+        payloads = [event.payload for event in await other.stream("events").read_since(0)]
+        ctx.expect(payloads, ["before", "after"], "events of the savepoint are gone with it")
+        ctx.expect(await other.queue("jobs").list(), [], "jobs of the savepoint are gone with it")
+        await mine.stream("events").trim_to(2**63 - 1)
+
+
+@row(
+    "TX-11",
+    text="What alkstore refuses it refuses before any SQL, so the application's transaction stays usable.",
+    oracle="typed errors, then a business write and the commit land",
+    needs=("joins",),
+)
+async def a_refusal_leaves_the_applications_transaction_usable(ctx: Context) -> None:
+    handle = await prepare(ctx, ctx.store)
+    for application in applications(ctx):
+        async with application.transaction() as app:
+            async with ctx.store.join(app.connection) as tx:
+                async with ctx.refuses(InvalidName, "a blank name is refused"):
+                    await tx.enqueue(" ", 1)
+                async with ctx.refuses(CodecError, "what is no payload is refused"):
+                    await tx.publish("events", float("nan"))
+                async with ctx.refuses(InvalidArgument, "a bad option is refused"):
+                    await tx.enqueue("jobs", 1, max_attempts=0)
+            await app.write(application.label, "landed")
+            await app.commit()
+        ctx.expect(await application.read(application.label), "landed", "the application's transaction lands")
+    ctx.expect(await look(ctx.store), NOTHING, "what was refused did nothing")
+    async with ctx.store.begin_tx() as own:
+        await write_everything(own, handle)
+    ctx.expect(await look(ctx.store), EVERYTHING, "a transaction of our own lands afterwards")
