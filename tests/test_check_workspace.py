@@ -143,6 +143,16 @@ def test_a_long_function_and_a_long_file_are_named(repository: Path) -> None:
     ]
 
 
+def test_functions_over_the_wanted_length_are_counted(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "long.py").write_text("def long():\n" + "    pass\n" * 30 + "def short(): ...\n", "utf-8")
+
+    check_workspace.report(repository)
+
+    assert capsys.readouterr().out == "functions over 30 lines: 1\n  31 long.py:1: long\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -22,7 +22,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from alkstore.engine import Fail, NewEvent, NewJob, NewWake, Retry, Settle
 from alkstore.errors import AlkstoreError, Closed, DatabaseError
 
-__all__ = ["Batcher"]
+__all__ = ["Batcher", "Storage"]
 
 MAX_ROWS: Final = 1_000
 """Rows of a batch: beyond it a row costs no less, and the first caller waits longer for its answer."""

@@ -16,7 +16,7 @@ from alkstore.engine import Engine, JobRecord, Release, Settle, Signal, Topic, T
 from alkstore.errors import AlkstoreError, Closed
 from alkstore.pausing import Pause
 
-__all__ = ["ClaimPump", "Want"]
+__all__ = ["ClaimPump", "Settler", "Want"]
 
 LOGGER: Final = logging.getLogger("alkstore")
 WANTS_A_ROUND: Final = 1_000

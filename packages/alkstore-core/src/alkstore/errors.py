@@ -41,6 +41,7 @@ __all__ = [
     "PayloadTooLarge",
     "ReservedName",
     "SchemaMismatch",
+    "show",
 ]
 
 SHOWN_CHARACTERS: Final = 80

@@ -27,7 +27,7 @@ from alkstore.errors import (
 from alkstore.stamps import Duration
 from alkstore.transaction import OUTSIDE, Tx
 
-__all__ = ["Life"]
+__all__ = ["Endable", "Life"]
 
 LOGGER: Final = logging.getLogger("alkstore")
 CLOSE_LIMIT: Final = 5.0

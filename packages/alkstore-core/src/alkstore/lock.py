@@ -15,7 +15,7 @@ from alkstore.stamps import Duration
 if TYPE_CHECKING:
     from alkstore.store import Store
 
-__all__ = ["Lock", "LockContext"]
+__all__ = ["Lock", "LockContext", "take"]
 
 FREE: Final = 0
 """The ttl that ends a lease."""

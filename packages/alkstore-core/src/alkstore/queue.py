@@ -19,7 +19,7 @@ from alkstore.values import EnqueueOpts, Job, QueueStats
 if TYPE_CHECKING:
     from alkstore.store import Store
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "check_async_callable"]
 
 JobHandles: TypeAlias = list[JobHandle]  # Queue.list shadows the builtin inside the class
 Handler: TypeAlias = Callable[[JobHandle], Awaitable[object]]

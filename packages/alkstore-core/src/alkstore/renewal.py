@@ -25,7 +25,7 @@ from alkstore import numbers
 from alkstore.engine import Signal, Topic, TopicKind, WakeEngine, Watch
 from alkstore.errors import AlkstoreError, Closed, DatabaseError, InvalidArgument
 
-__all__ = ["Renewal"]
+__all__ = ["Renewal", "Surroundings"]
 
 FIRST_BACK_OFF: Final = 0.05
 """Seconds before the second attempt of a renewal that failed; it doubles from there."""
