@@ -3,14 +3,15 @@
 The broken engines live beside the suite's source, in ``tests/mutants``; only a checkout has them.
 """
 
+import gc
 import importlib.util
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.contract import promises
@@ -26,6 +27,10 @@ FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
 
 LIMITS: Final = Limits(case=3.0, soon=0.2)
 """Seconds: a broken engine that hangs is found sooner than a slow honest one is suspected."""
+
+
+Outcomes: TypeAlias = dict[tuple[str, str], list[tuple[str, Outcome]]]
+"""By row and test: the modes that were run, and what came out."""
 
 
 class Mutant(Protocol):
@@ -83,29 +88,46 @@ def _imported(stem: str, name: str) -> ModuleType:
 
 def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:
     """Run a mutant against the rows that it names, and against the tests that name it."""
-    wanted = [row for row in rows if row.id in mutant.kills or mutant.name in row.kills]
-    outcomes: dict[tuple[str, str], list[tuple[str, Outcome]]] = {(row.id, row.name): [] for row in wanted}
+    naming = [row for row in rows if mutant.name in row.kills]
+    others = [row for row in rows if row.id in mutant.kills and mutant.name not in row.kills]
     with ExitStack() as stack:
         try:
             column = stack.enter_context(mutant.column())
         except Exception as error:  # whatever a mutant meets on planting: core has moved on under it
             how = f"CANNOT BE PLANTED: {type(error).__name__}: {error}"
             return [Kill(mutant.name, id, "", False, how) for id in mutant.kills]
-        backends = stack.enter_context(closing(Backends("selftest")))
+        stack.enter_context(_cheap_collections())
+        outcomes = _outcomes(mutant, [*naming, *others], column, seed)
+    claims = [_kill(mutant, id, "", _of(id, outcomes)) for id in mutant.kills]
+    return [*claims, *(_kill(mutant, row.id, row.name, outcomes[row.id, row.name]) for row in naming)]
+
+
+def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed: int) -> Outcomes:
+    outcomes: Outcomes = {(row.id, row.name): [] for row in wanted}
+    with closing(Backends("selftest")) as backends:
         for case in plan(wanted, column):
-            if settled(case, column, Selection()) is None:
-                outcome = run(backends.of(column), case, seed=seed, limits=LIMITS)
-                outcomes[case.row.id, case.row.name].append((case.mode, outcome))
-    claims = [
-        _kill(mutant, id, "", [found for key in outcomes if key[0] == id for found in outcomes[key]])
-        for id in mutant.kills
-    ]
-    tests = [
-        _kill(mutant, row.id, row.name, outcomes[row.id, row.name])
-        for row in wanted
-        if mutant.name in row.kills
-    ]
-    return [*claims, *tests]
+            own = outcomes[case.row.id, case.row.name]
+            # A test that names the mutant must find it itself; of the others one is enough.
+            so_far = own if mutant.name in case.row.kills else _of(case.row.id, outcomes)
+            is_found = any(outcome.promise for _, outcome in so_far)
+            if not is_found and settled(case, column, Selection()) is None:
+                own.append((case.mode, run(backends.of(column), case, seed=seed, limits=LIMITS)))
+    return outcomes
+
+
+@contextmanager
+def _cheap_collections() -> Iterator[None]:
+    # Every case ends with a collection of garbage, which need not walk what was there before.
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _of(id: str, outcomes: Outcomes) -> Sequence[tuple[str, Outcome]]:
+    return [found for key in outcomes if key[0] == id for found in outcomes[key]]
 
 
 def _kill(mutant: Mutant, row: str, test: str, outcomes: Sequence[tuple[str, Outcome]]) -> Kill:
@@ -157,7 +179,7 @@ def table(
 
 
 def _red(rows: Sequence[Row], honest: Mutant, seed: int) -> dict[tuple[str, str], str]:
-    with honest.column() as column, closing(Backends("selftest")) as backends:
+    with honest.column() as column, closing(Backends("selftest")) as backends, _cheap_collections():
         return {
             (case.row.id, case.row.name): f"{case.mode}: {outcome.reason}"
             for case in plan(rows, column)
