@@ -1,0 +1,258 @@
+import asyncio
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import alkstore
+from alkstore.clock import SystemClock
+from alkstore.engine import (
+    Engine,
+    JobFilter,
+    LockRecord,
+    NewEvent,
+    NewJob,
+    NewSchedule,
+    NewWake,
+    ScheduleRecord,
+    Signal,
+    Taken,
+    Topic,
+    TopicKind,
+)
+from alkstore.errors import Closed, InvalidArgument, InvalidName
+from alkstore.interval import CATCH_UP
+from alkstore.testing import ManualClock
+from alkstore_mem import MemStore
+from alkstore_mem.engine import MemEngine, alkstore_engine
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+JOB = NewJob("mail", b"1", b"{}", 0, None, None, 300 * SECOND, 3, 5 * SECOND, None)
+RULE = NewSchedule("nightly", "@every 1m", MINUTE, None, "mail", b"1", 0, 300 * SECOND, 3, 5 * SECOND, None)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(clock: ManualClock) -> Engine:
+    return MemEngine(clock)
+
+
+# ---------------------------------------------------------------- wakes
+
+
+async def test_each_notify_is_one_wake(engine: Engine) -> None:
+    early = await engine.watch(Topic(TopicKind.CHANNEL, "bell"))
+    await engine.notify([NewWake("bell", None), NewWake("other", b"1"), NewWake("bell", b"2")])
+    late = await engine.watch(Topic(TopicKind.CHANNEL, "bell"))
+
+    assert [early.poll(), early.poll(), early.poll()] == [Signal.WOKEN, Signal.WOKEN, None]
+    assert late.poll() is None
+
+
+# ---------------------------------------------------------------- locks
+
+
+async def test_a_lock_lapses_at_its_instant_and_its_fence_only_grows(
+    engine: Engine, clock: ManualClock
+) -> None:
+    end = clock.now() + SECOND
+    assert await engine.take_lock("a", SECOND) == Taken(1, end)
+    assert await engine.take_lock("a", SECOND) == Taken(None, end)
+    await clock.advance(0.999999)
+    assert await engine.list_locks() == [LockRecord("a", 1, end)]
+    await clock.advance(0.000001)
+
+    assert await engine.list_locks() == []
+    assert await engine.renew_lock("a", 1, SECOND) is None
+    assert await engine.take_lock("a", SECOND) == Taken(2, end + SECOND)
+    assert await engine.renew_lock("a", 1, 0) is None
+    assert await engine.renew_lock("a", 2, 3 * SECOND) == end + 3 * SECOND
+
+
+async def test_a_release_frees_at_once_and_wakes(engine: Engine, clock: ManualClock) -> None:
+    watch = await engine.watch(Topic(TopicKind.LOCK, "a"))
+    await engine.take_lock("a", SECOND)
+    await engine.take_lock("b", SECOND)
+
+    assert await engine.renew_lock("a", 1, 0) == clock.now()
+
+    assert watch.poll() is Signal.WOKEN
+    assert await engine.renew_lock("a", 1, 0) is None
+    assert watch.poll() is None
+    assert (await engine.take_lock("a", SECOND)).fence == 2
+    assert [(lock.name, lock.fence) for lock in await engine.list_locks()] == [("a", 2), ("b", 1)]
+
+
+# ---------------------------------------------------------------- schedules
+
+
+async def test_a_schedule_keeps_its_grid_until_its_rule_changes(engine: Engine, clock: ManualClock) -> None:
+    watch = await engine.watch(Topic(TopicKind.SCHEDULE))
+    start = clock.now()
+    assert await engine.put_schedule(RULE) == ScheduleRecord(RULE, start + MINUTE)
+    await clock.advance(30)
+    replaced = RULE._replace(payload=b"2")
+    moved = replaced._replace(anchor=start + 3 * MINUTE)
+
+    assert await engine.put_schedule(replaced) == ScheduleRecord(replaced, start + MINUTE)
+    assert await engine.put_schedule(moved) == ScheduleRecord(moved, start + 3 * MINUTE)
+    assert await engine.list_schedules() == [ScheduleRecord(moved, start + 3 * MINUTE)]
+    assert watch.poll() is Signal.WOKEN
+    assert (await engine.delete_schedule("nightly"), watch.poll()) == (True, Signal.WOKEN)
+    assert (await engine.delete_schedule("nightly"), watch.poll()) == (False, None)
+
+
+async def test_due_boundaries_become_jobs_in_their_order(engine: Engine, clock: ManualClock) -> None:
+    start = clock.now()
+    await engine.put_schedule(RULE._replace(expires=SECOND, priority=4))
+    await engine.put_schedule(RULE._replace(name="hourly", every=60 * MINUTE))
+    watch = await engine.watch(Topic(TopicKind.QUEUE, "mail"))
+    assert (await engine.fire_schedules(None), watch.poll()) == ((0, start + MINUTE, True), None)
+    await clock.advance(150)
+
+    fired = await engine.fire_schedules(None)
+
+    now = clock.now()
+    assert fired == (2, start + 3 * MINUTE, True)
+    assert watch.poll() is Signal.WOKEN
+    assert [
+        (job.id, job.scheduled_for, job.run_at, job.created_at, job.expires_at, job.priority)
+        for job in await engine.find_jobs("mail", JobFilter())
+    ] == [(n, start + n * MINUTE, now, now, now + SECOND, 4) for n in (1, 2)]
+    await clock.advance(-100)
+    assert (await engine.fire_schedules(None)).jobs == 0
+
+
+async def test_a_long_absence_fires_the_oldest_and_skips_to_the_grid(
+    engine: Engine, clock: ManualClock
+) -> None:
+    start = clock.now()
+    await engine.put_schedule(RULE)
+    await clock.advance(200 * 3_600)
+
+    fired = await engine.fire_schedules(None)
+
+    assert fired == (CATCH_UP, start + 200 * 60 * MINUTE + MINUTE, True)
+
+
+async def test_a_lease_that_is_not_live_fires_nothing(engine: Engine, clock: ManualClock) -> None:
+    await engine.put_schedule(RULE)
+    lease = await engine.take_lock("__alkstore_scheduler", 2 * MINUTE)
+    await clock.advance(60)
+    assert lease.fence is not None
+
+    assert (await engine.fire_schedules(("__alkstore_scheduler", lease.fence + 1))).led is False
+    await clock.advance(60)
+    assert await engine.fire_schedules(("__alkstore_scheduler", lease.fence)) == (
+        0,
+        clock.now() - 60 * SECOND,
+        False,
+    )
+    assert await engine.find_jobs("mail", JobFilter()) == []
+    assert (await engine.fire_schedules(None)).jobs == 2
+
+
+# ---------------------------------------------------------------- names and life
+
+
+async def test_names_show_what_has_rows(engine: Engine) -> None:
+    await engine.insert_jobs([JOB._replace(queue=name) for name in ("b", "a", "c")])
+    await engine.append_events([NewEvent("s", None, b"1", b"{}")])
+    await engine.claim_jobs("c", ["w"])
+    await engine.trim_events("s", 1)
+    await engine.move_offset("r", "c", 1, backwards=False)
+
+    assert await engine.list_names() == (["a", "b", "c"], ["r"])
+
+
+async def test_after_its_close_everything_is_closed(engine: Engine, clock: ManualClock) -> None:
+    watch = await engine.watch(Topic(TopicKind.CHANNEL, "bell"))
+    tx, waiter = await engine.begin(), await engine.begin()
+    await tx.read_offset("s", "c", hold=True)
+    waiting = asyncio.create_task(waiter.read_offset("s", "c", hold=True))
+    await clock.settle()
+
+    await engine.aclose()
+    await engine.aclose()
+
+    async with asyncio.timeout(5):
+        assert await watch.wait() is Signal.CLOSED
+        with pytest.raises(Closed):
+            await waiting
+    assert not tx.is_open
+    with pytest.raises(Closed):
+        await tx.commit()
+    for operation in (engine.insert_jobs([JOB]), engine.list_names(), engine.begin(), engine.notify([])):
+        with pytest.raises(Closed):
+            await operation
+
+
+async def test_a_store_opens_by_its_url_and_takes_its_options(clock: ManualClock) -> None:
+    async with alkstore.open("mem://", clock=clock, random=random.Random(1), worker_id="w") as store:
+        assert isinstance(store, MemStore)
+        await store.queue("mail").enqueue(1)
+        handle = await store.queue("mail").claim_one()
+
+    assert handle is not None
+    assert (handle.job.worker_id, handle.job.created_at) == ("w", clock.datetime)
+
+
+@pytest.mark.parametrize("url", ["mem:///", "mem://name", "mem://?x=1", "mem:///path"])
+def test_nothing_may_follow_the_scheme(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="nothing after it"):
+        _ = alkstore.open(url)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"clock": object()}, InvalidArgument),
+        ({"clock": SystemClock}, InvalidArgument),
+        ({"wait_timeout": 0}, InvalidArgument),
+        ({"worker_id": " "}, InvalidName),
+    ],
+)
+def test_options_are_checked_when_the_store_is_made(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        _ = MemStore(**options)
+
+
+async def test_two_stores_share_nothing() -> None:
+    async with MemStore() as one, MemStore() as other:
+        await one.queue("mail").enqueue(1)
+
+        assert (await one.queues(), await other.queues()) == (["mail"], [])
+
+
+def test_the_registration_names_a_reason_for_what_is_omitted() -> None:
+    registration = alkstore_engine()
+
+    assert registration.schemes == ("mem",)
+    assert all(registration.omitted.values())
+    assert not registration.durable
+
+
+def test_it_runs_where_there_are_no_threads_and_no_database() -> None:
+    script = (
+        "import sys, asyncio\n"
+        "from alkstore_mem import MemStore\n"
+        "async def main():\n"
+        "    async with MemStore() as store:\n"
+        "        await store.queue('q').enqueue(1)\n"
+        "        print((await store.queue('q').claim_one()).job.payload)\n"
+        "asyncio.run(main())\n"
+        "assert not {'sqlite3', 'aiosqlite', 'asyncpg', 'multiprocessing'} & sys.modules.keys()\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True
+    )
+
+    assert done.stdout == "1\n"
