@@ -1,6 +1,7 @@
 """The handle on a claimed job: settles once, renews while it is open."""
 
 import logging
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -123,10 +124,7 @@ class JobHandle:
 
         Cost: one round trip. Rows: Q-27.
         """
-        record = self._record
-        return await self._settle(
-            Release(record.queue, record.id, record.token or 0), "JobHandle.release", "released"
-        )
+        return await self._settle(self._release(), "JobHandle.release", "released")
 
     async def heartbeat(self, window: Duration | None = None) -> bool:
         """Move the deadline to now + ``window`` seconds (the row's visibility timeout by default).
@@ -151,7 +149,7 @@ class JobHandle:
 
         A lost claim cancels the block once, and leaving it raises `ClaimLost`; the block's own exception and a
         cancellation from outside win over it. A block that settled the handle itself ends the renewal.
-        Rows: Q-14, B10.
+        Rows: Q-14.
         """
         record = self._record
         return Renewal(
@@ -200,15 +198,24 @@ class JobHandle:
                     f"claim of job {self._record.id} ended before its block did; it may run again"
                 )
         elif isinstance(exc, Exception):
-            await self.retry(error=exc)
+            await self._quietly(self.retry(error=exc))
         else:
-            await self._release_quietly()
+            # A second cancellation must not strand the claim.
+            self._consumed = "released"
+            await self._quietly(self._store._shielded(self._give_back()))
 
-    async def _release_quietly(self) -> None:
-        # A second cancellation must not strand the claim, and a failing release must not hide the first one.
+    async def _give_back(self) -> bool:
+        landed = await self._store._writer.settle_jobs((self._release(),))
+        return landed[0] is not None
+
+    def _release(self) -> Release:
+        record = self._record
+        return Release(record.queue, record.id, record.token or 0)
+
+    async def _quietly(self, outcome: Awaitable[bool]) -> None:
+        # The body's own end is the first error: a settle that fails after it must not take its place.
         try:
-            await self._store._shielded(self.release())
-        except AlkstoreError:
-            LOGGER.warning(
-                "could not give back job %d of queue %r; it lapses", self._record.id, self._record.queue
-            )
+            await outcome
+        except AlkstoreError as error:
+            record = self._record
+            LOGGER.warning("job %d of queue %r was left to lapse: %s", record.id, record.queue, error)

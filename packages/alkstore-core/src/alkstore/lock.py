@@ -79,14 +79,7 @@ class Lock:
         Cost: one round trip. Rows: LOCK-04.
         """
         self._check("Lock.release")
-        self._is_released = True
-        try:
-            freed = await self._store._engine.renew_lock(self._name, self._fence, FREE)
-        except BaseException:
-            self._is_released = False  # nobody answered: calling it again is safe
-            raise
-        self._is_held = False
-        return freed is not None
+        return await self._free()
 
     def _check(self, operation: str) -> None:
         self._store._check(operation, None, write=True)
@@ -108,7 +101,20 @@ class Lock:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._is_released:
-            await self._store._shielded(self.release())
+            self._check(
+                "Lock.release"
+            )  # in this task: a child's would not be taken for the transaction's own
+            await self._store._shielded(self._free())
+
+    async def _free(self) -> bool:
+        self._is_released = True
+        try:
+            freed = await self._store._engine.renew_lock(self._name, self._fence, FREE)
+        except BaseException:
+            self._is_released = False  # nobody answered: calling it again is safe
+            raise
+        self._is_held = False
+        return freed is not None
 
 
 async def take(store: "Store", name: str, ttl: int) -> Taken:

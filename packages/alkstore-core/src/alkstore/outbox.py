@@ -12,7 +12,7 @@ from alkstore.errors import AlkstoreError, Closed, DatabaseError, InvalidArgumen
 from alkstore.job import JobHandle
 from alkstore.queue import Queue
 from alkstore.stamps import OUTBOX, Duration
-from alkstore.stop import StopToken
+from alkstore.stop import StopToken, check_stop
 
 if TYPE_CHECKING:
     from alkstore.store import Store
@@ -150,6 +150,7 @@ class Outbox:
             raise InvalidArgument(
                 f"delivery must be an async callable that takes the handle, got {show(delivery)}"
             )
+        check_stop(stop)
         count = numbers.integer(concurrency, "concurrency", least=1)
         self._queue._store._check("Outbox.run", None, write=True)
         workers = [asyncio.ensure_future(self._work(delivery, stop)) for _ in range(count)]

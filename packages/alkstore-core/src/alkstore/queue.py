@@ -13,7 +13,7 @@ from alkstore.engine import Cancel, JobFilter, JobState, Redrive
 from alkstore.errors import Closed, InvalidArgument, show
 from alkstore.job import JobHandle
 from alkstore.stamps import PLAIN, Duration, Stamps, resolve
-from alkstore.stop import StopToken
+from alkstore.stop import StopToken, check_stop
 from alkstore.values import EnqueueOpts, Job, QueueStats
 
 if TYPE_CHECKING:
@@ -180,7 +180,10 @@ class Queue:
         Holds none in advance and settles none: ``async with handle:`` in the body does. Errors as `claim`, but for
         `Closed`, which ends it. Rows: Q-21.
         """
-        return self._claims(self._worker(worker_id), stop)
+        worker = self._worker(worker_id)
+        if stop is not None:
+            check_stop(stop)
+        return self._claims(worker, stop)
 
     async def _claims(self, worker: str, stop: StopToken | None) -> AsyncIterator[JobHandle]:
         while stop is None or not stop.is_cancelled:
@@ -210,9 +213,7 @@ class Queue:
         handles = await self._claim_now(1, worker, "Queue.run_once")
         if not handles:
             return False
-        handle = handles[0]
-        async with _Contained(handle) as contained:
-            await contained.run(handler)
+        await _handle_contained(handles[0], handler)
         return True
 
     async def get_job(self, id: int) -> Job | None:
@@ -314,28 +315,14 @@ class Queue:
         return JobHandle(self._store, records[0]) if records else None
 
 
-class _Contained:
-    """``async with handle`` that keeps the handler's own `Exception` from the caller."""
-
-    __slots__ = ("_error", "_handle")
-
-    def __init__(self, handle: JobHandle) -> None:
-        self._handle = handle
-        self._error: Exception | None = None
-
-    async def run(self, handler: Handler) -> None:
+async def _handle_contained(handle: JobHandle, handler: Handler) -> None:
+    """As ``async with handle``, but the handler's `Exception` stays with the row, and a failing outcome is raised."""
+    async with handle:
         try:
-            await handler(self._handle)
+            await handler(handle)
         except Exception as error:
-            self._error = error
-            raise
-
-    async def __aenter__(self) -> "_Contained":
-        return self
-
-    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> bool:
-        await self._handle.__aexit__(type(exc) if exc is not None else None, exc, None)
-        return exc is not None and exc is self._error
+            if handle._consumed is None:
+                await handle.retry(error=error)
 
 
 def check_async_callable(function: object, what: str) -> None:

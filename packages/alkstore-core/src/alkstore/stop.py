@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["StopToken"]
+from alkstore.errors import InvalidArgument, show
+
+__all__ = ["StopToken", "check_stop"]
 
 
 class StopToken:
@@ -81,3 +83,13 @@ class _Subscription:
         self.end()
         if callback is not None:
             callback()
+
+
+def check_stop(stop: object) -> None:
+    """Refuse what is no stop token before anything waits for it.
+
+    Raises:
+        InvalidArgument: ``stop`` is something else.
+    """
+    if not isinstance(stop, StopToken):
+        raise InvalidArgument(f"stop must be a StopToken, got {show(stop)}")

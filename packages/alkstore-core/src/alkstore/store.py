@@ -1,8 +1,6 @@
 """The store: what a user holds. It checks where a call comes from, and hands out the areas."""
 
-import logging
 from datetime import datetime
-from typing import Final, TypeVar
 
 from alkstore import interval, names, numbers, payload, schedule
 from alkstore.beginning import TxContext, where_called
@@ -11,25 +9,18 @@ from alkstore.entering import AwaitableContext
 from alkstore.errors import (
     InvalidArgument,
     PayloadTooLarge,
-    show,
 )
 from alkstore.life import Life
 from alkstore.lock import Lock, LockContext, take
 from alkstore.outbox import Outbox
 from alkstore.queue import Queue
 from alkstore.stamps import PLAIN, Duration, Stamps, resolve
-from alkstore.stop import StopToken
+from alkstore.stop import StopToken, check_stop
 from alkstore.stream import Stream
 from alkstore.values import LockInfo, Schedule
 from alkstore.wake import WakeReceiver
 
 __all__ = ["Store"]
-
-LOGGER: Final = logging.getLogger("alkstore")
-CLOSE_LIMIT: Final = 5.0
-"""Seconds that `aclose` waits for what was handed to the storage (DUR-06)."""
-
-T = TypeVar("T")
 
 
 class Store(Life):
@@ -235,13 +226,13 @@ class Store(Life):
 
         Rows: SCHED-09 to SCHED-15.
         """
-        _check_stop(stop)
+        check_stop(stop)
         self._check("Store.run_schedules", None, write=True)
         await schedule.run(self, stop)
 
     async def supervise_schedules(self, stop: StopToken) -> None:
         """Lead when nobody else does, again and again, until ``stop`` or the store's close. Rows: SCHED-13."""
-        _check_stop(stop)
+        check_stop(stop)
         self._check("Store.supervise_schedules", None, write=True)
         await schedule.supervise(self, stop)
 
@@ -290,8 +281,3 @@ class Store(Life):
 
 def _encode(value: object) -> bytes:
     return payload.encode(value)  # methods have an argument named payload
-
-
-def _check_stop(stop: object) -> None:
-    if not isinstance(stop, StopToken):
-        raise InvalidArgument(f"stop must be a StopToken, got {show(stop)}")
