@@ -41,7 +41,6 @@ __all__ = [
     "PayloadTooLarge",
     "ReservedName",
     "SchemaMismatch",
-    "show",
 ]
 
 SHOWN_CHARACTERS: Final = 80
