@@ -174,9 +174,9 @@ async def test_names_show_what_has_rows(engine: Engine) -> None:
 
 async def test_after_its_close_everything_is_closed(engine: Engine, clock: ManualClock) -> None:
     watch = await engine.watch(Topic(TopicKind.CHANNEL, "bell"))
-    tx, waiter = await engine.begin(), await engine.begin()
+    first, tx, last = [await engine.begin() for _ in range(3)]
     await tx.read_offset("s", "c", hold=True)
-    waiting = asyncio.create_task(waiter.read_offset("s", "c", hold=True))
+    waits = [asyncio.create_task(waiter.read_offset("s", "c", hold=True)) for waiter in (last, first)]
     await clock.settle()
 
     await engine.aclose()
@@ -184,8 +184,9 @@ async def test_after_its_close_everything_is_closed(engine: Engine, clock: Manua
 
     async with asyncio.timeout(5):
         assert await watch.wait() is Signal.CLOSED
-        with pytest.raises(Closed):
-            await waiting
+        for waiting in waits:
+            with pytest.raises(Closed):
+                await waiting
     assert not tx.is_open
     with pytest.raises(Closed):
         await tx.commit()

@@ -220,5 +220,5 @@ async def test_names_of_queues_that_hold_nothing_are_forgotten(engine: Engine) -
     finally:
         tracemalloc.stop()
 
-    assert size < 300_000
+    assert size < 1_000_000  # a name that stays takes over 3,000
     assert (await engine.list_names()).queues == ["kept"]

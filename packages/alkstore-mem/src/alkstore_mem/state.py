@@ -27,7 +27,7 @@ class State:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.hub = Hub(clock)
-        self.open: set[Freeable] = set()
+        self.open: dict[Freeable, None] = {}
         self.is_closed = False
         self.is_stirred = False
         """Whether `enter` has anything to do: one flag, because every operation asks."""
@@ -40,15 +40,14 @@ class State:
         Raises:
             Closed: The store is closed.
         """
-        if self._abandoned:
-            self.reap()
+        self.is_stirred = self.is_closed
+        self.reap()
         if self.is_closed:
             raise Closed("store")
-        self.is_stirred = False
 
     def opened(self, transaction: Freeable) -> None:
         self._loop = asyncio.get_running_loop()
-        self.open.add(transaction)
+        self.open[transaction] = None
 
     def abandon(self, transaction: Freeable) -> None:
         """Free a transaction soon: a finaliser may run in the middle of any statement, even within a heap's sift."""

@@ -148,6 +148,8 @@ class MemTransaction:
             # What it held meanwhile is what others wait for: an error that left it open could repeat for ever.
             self._end()
             raise
+        if not self._is_open:  # ended by the store's close in the very moment in which the wait did
+            raise Closed("transaction")
 
     def _position(self, position: Position) -> int:
         own = self._saves.get(position)
@@ -205,4 +207,4 @@ class MemTransaction:
 
     def _leave(self) -> None:
         self._holds.release(self)
-        self._state.open.discard(self)
+        self._state.open.pop(self, None)
