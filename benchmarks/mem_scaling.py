@@ -65,7 +65,9 @@ def _spread(rates: list[float]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -86,7 +88,9 @@ def main() -> int:
         print(f"{size:>12,} {kind:>7}  {enqueue:>12,.0f}  {claim:>12,.0f}")
     spreads = [_spread(list(column)) for column in zip(*medians.values(), strict=True)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"slowest against fastest: enqueue {spreads[0]:.2f}, claim+ack {spreads[1]:.2f}; peak {peak:,.0f} MiB")
+    print(
+        f"slowest against fastest: enqueue {spreads[0]:.2f}, claim+ack {spreads[1]:.2f}; peak {peak:,.0f} MiB"
+    )
     is_flat = max(spreads) <= 2
     print(f"verdict: {'flat' if is_flat else 'not flat'}")
     if options.json:
