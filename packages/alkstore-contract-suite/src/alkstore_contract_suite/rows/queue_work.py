@@ -70,15 +70,19 @@ async def a_rollback_leaves_no_job_and_every_claim(ctx: Context) -> None:
         gone = [await tx.enqueue(queue, 1), *await tx.enqueue_batch(name, [2, 3])]
         await tx.ack(handle)
         await tx.rollback()
+    ctx.expect(await queue.get_job(held), handle.job, "a rollback leaves the claim as it was")
     async with ctx.refuses(RuntimeError, "the body's own error comes through"), ctx.store.begin_tx() as tx:
         gone.append(await tx.enqueue(queue, 4))
         await tx.ack(handle)
         raise RuntimeError("the business failed")
-    ctx.expect(await read(ctx, queue, held), handle.job, "a rollback leaves the claim as it was")
+    ctx.expect(await queue.get_job(held), handle.job, "a rollback leaves the claim as it was")
     ctx.expect(await handle.heartbeat(), True, "a rollback opens the handle again")
 
     queue = (await ctx.turn()).queue(name)
     ctx.expect(await states(queue), {held: JobState.PROCESSING}, "after a rollback there is no job")
+    ctx.expect(
+        [await queue.get_job(job_id) for job_id in gone], [None] * 4, "after a rollback there is no job"
+    )
     await take_nothing(ctx, queue, "after a rollback there is no job")
     await ctx.advance(300)
     again = await take(ctx, queue, "a claim whose ack was rolled back lapses like any other")
