@@ -228,13 +228,13 @@ async def test_a_held_position_makes_another_transaction_wait_its_turn(clock: Ma
 
 
 async def test_a_wait_ends_after_wait_timeout_and_with_it_the_transaction(engine: Engine) -> None:
-    holder, waiter = await engine.begin(), await engine.begin()
+    holder, waiter = await engine.begin(begun="app.py:7"), await engine.begin()
     await holder.read_offset("orders", "c", hold=True)
     await waiter.insert_jobs([JOB])
 
     async with asyncio.timeout(5):
         with pytest.raises(
-            DatabaseError, match="'c' in stream 'orders' was held by open transaction 1, begun at"
+            DatabaseError, match="'c' in stream 'orders' was held by open transaction 1, begun at app.py:7"
         ):
             await waiter.save_offset("orders", "c", 1, None)
 

@@ -39,7 +39,7 @@ class TxContext:
     async def _begin(self) -> Tx:
         joined = self._connection is not None
         self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
-        opening = self._store._spawn(self._store._engine.begin(self._connection))
+        opening = self._store._spawn(self._store._engine.begin(self._connection, self._begun))
         try:
             engine_tx = await asyncio.shield(opening)
         except asyncio.CancelledError:

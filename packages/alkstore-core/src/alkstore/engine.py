@@ -213,7 +213,7 @@ class LockEngine(Protocol):
         """Take a free or lapsed lock until now + ``ttl``, with a fence above every earlier one of this name."""
 
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
-        """Move the end of a live lease to now + ``ttl``; ``ttl`` 0 frees it and wakes the topic.
+        """Move the end of a live lease to now + ``ttl``; ``ttl`` 0 frees it. An end that comes sooner wakes the topic.
 
         Gives the new end, or None if this fence is not live: then nothing changed. Rows: LOCK-02 to LOCK-04.
         """
@@ -303,9 +303,9 @@ class EngineTransaction(Protocol):
 class TransactionEngine(Protocol):
     """Transactions and life."""
 
-    async def begin(self, connection: object | None = None) -> EngineTransaction:
+    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         """Begin a transaction, or ride the one that is open on the caller's ``connection`` (commit and rollback are
-        then the caller's).
+        then the caller's). ``begun`` says where in the caller's code: the errors of those who wait for it name that.
 
         Raises:
             InvalidArgument: ``connection`` cannot be joined, and why.

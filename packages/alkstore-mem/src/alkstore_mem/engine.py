@@ -201,14 +201,15 @@ class MemEngine:
 
     # ------------------------------------------------------------ transactions and life
 
-    async def begin(self, connection: object | None = None) -> EngineTransaction:
+    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         self._enter()
         if connection is not None:
             raise InvalidArgument(
                 "this version of the mem engine cannot join a connection; begin a transaction of its own with begin_tx"
             )
         self._begun += 1
-        return MemTransaction(self._state, self._queues, self._streams, self._wakes, self._holds, self._begun)
+        label = f"open transaction {self._begun}" + (f", begun at {begun}" if begun else "")
+        return MemTransaction(self._state, self._queues, self._streams, self._wakes, self._holds, label)
 
     async def list_names(self) -> Names:
         self._enter()

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, OffsetConflict
-from alkstore.numbers import to_datetime
 from alkstore_mem.backlog import is_among
 from alkstore_mem.hold import Holds, Position
 from alkstore_mem.queue import Queues
@@ -39,7 +38,7 @@ class MemTransaction:
     """One open transaction of one store."""
 
     def __init__(
-        self, state: State, queues: Queues, streams: Streams, wakes: Wakes, holds: Holds, number: int
+        self, state: State, queues: Queues, streams: Streams, wakes: Wakes, holds: Holds, label: str
     ) -> None:
         self._state = state
         self._queues = queues
@@ -52,8 +51,7 @@ class MemTransaction:
         self._events: dict[str, list[EventRecord]] = {}
         self._saves: dict[Position, _Save] = {}
         self._channels: list[str] = []
-        self._number = number
-        self._begun_at = state.clock.now()
+        self._label = label
         state.opened(self)
 
     @property
@@ -63,7 +61,7 @@ class MemTransaction:
     @property
     def label(self) -> str:
         """What messages call it."""
-        return f"open transaction {self._number}, begun at {to_datetime(self._begun_at).isoformat()}"
+        return self._label
 
     @property
     def connection(self) -> object:
