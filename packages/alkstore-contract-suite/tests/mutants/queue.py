@@ -221,12 +221,12 @@ def enqueue_wakes_nobody(patch: Patch) -> None:
 
 @mutant("last-waiter-served-first", kills="Q-21")
 def last_waiter_served_first(patch: Patch) -> None:
-    original = ClaimPump._live
+    original = ClaimPump._first
 
-    def live(self: ClaimPump) -> list[Want]:
+    def first(self: ClaimPump) -> list[Want]:
         return original(self)[::-1]
 
-    patch.attribute(ClaimPump, "_live", live)
+    patch.attribute(ClaimPump, "_first", first)
 
 
 @mutant("cancelled-wait-strands-its-job", kills="Q-21")
