@@ -93,23 +93,25 @@ async def any_aware_datetime_has_a_meaning(ctx: Context) -> None:
     kills=("instants-are-not-clamped",),
 )
 async def every_positive_duration_has_a_meaning(ctx: Context) -> None:
-    queue = ctx.store.queue("q")
     for number, value in enumerate(LARGE):
-        await _stored(ctx, queue, visibility_timeout=value, base_delay=value, max_attempts=MAX)
-        handle = await take(ctx, queue)
-        ctx.expect(handle.job.deadline, LAST, "a claim for ever lasts to the end of the calendar")
-        with accepts(ctx, f"heartbeat({value!r:.40}) has a meaning"):
-            ctx.expect(await handle.heartbeat(value), True, "a live claim can be renewed for ever")
-        with accepts(ctx, f"a base delay of {value!r:.40} has a meaning"):
-            ctx.expect(await handle.retry(), True, "a retry with an endless base delay lands")
-        job = await read(ctx, queue, handle.job.id)
-        ctx.that(job.run_at > await ctx.now(), "a retry with an endless base delay waits", observed=job)
-        await queue.cancel(job.id)
-        with accepts(ctx, f"a ttl of {value!r:.40} has a meaning"):
-            lock = await ctx.store.try_lock(f"lock {number}", value)
-            ctx.that(lock and await lock.renew(value), "a lock for ever can be taken and renewed")
+        with accepts(ctx, f"{value!r:.40} seconds have a meaning"):
+            await _use_everywhere(ctx, number, value)
     ends = {each.expires_at for each in await ctx.store.locks()}
     ctx.expect(ends, {LAST}, "a lock for ever lasts to the end of the calendar")
+
+
+async def _use_everywhere(ctx: Context, number: int, value: Any) -> None:
+    queue = ctx.store.queue("q")
+    await _stored(ctx, queue, visibility_timeout=value, base_delay=value, max_attempts=MAX)
+    handle = await take(ctx, queue)
+    ctx.expect(handle.job.deadline, LAST, "a claim for ever lasts to the end of the calendar")
+    ctx.expect(await handle.heartbeat(value), True, "a live claim can be renewed for ever")
+    ctx.expect(await handle.retry(), True, "a retry with an endless base delay lands")
+    job = await read(ctx, queue, handle.job.id)
+    ctx.that(job.run_at > await ctx.now(), "a retry with an endless base delay waits", observed=job)
+    await queue.cancel(job.id)
+    lock = await ctx.store.try_lock(f"lock {number}", value)
+    ctx.that(lock and await lock.renew(value), "a lock for ever can be taken and renewed")
 
 
 @row(

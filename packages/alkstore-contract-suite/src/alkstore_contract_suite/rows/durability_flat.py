@@ -33,44 +33,49 @@ def _objects() -> int:
     return len(gc.get_objects())
 
 
-async def _enqueue_all(store: Store) -> object:
+async def _enqueue_all(ctx: Context, store: Store) -> object:
     await store.notify("c")
     return [await store.queue("q").enqueue(1), await store.stream("s").publish(1)]
 
 
-async def _work_once(store: Store) -> None:
+async def _work_once(ctx: Context, store: Store) -> None:
     handle = await store.queue("q").claim_one()
     if handle is not None:
         async with handle:
+            await ctx.hold(0)
             await store.stream("s").save_offset("c", handle.job.id)
 
 
-async def _wait_and_release(store: Store) -> None:
+async def _wait_and_release(ctx: Context, store: Store) -> None:
     handle = await store.queue("q").claim()
     if handle is not None:
-        await handle.release()
+        async with handle:
+            await ctx.hold(0)
+            await handle.release()
 
 
-async def _whole_transaction(store: Store) -> None:
+async def _whole_transaction(ctx: Context, store: Store) -> None:
     async with store.begin_tx() as tx:
         await tx.read_from_consumer("s", "tx")
+        await ctx.hold(0)
         await tx.enqueue("q", 1)
         await tx.save_offset("s", "tx", 1 + await tx.get_offset("s", "tx"))
         await tx.notify("c")
 
 
-async def _hold_lock(store: Store) -> None:
+async def _hold_lock(ctx: Context, store: Store) -> None:
     async with store.lock("l", 3_600):
+        await ctx.hold(0)
         await store.queue("q").stats()
 
 
-async def _receive(store: Store) -> None:
+async def _receive(ctx: Context, store: Store) -> None:
     async with store.listen("c") as wakes, store.stream("s").subscribe("c", after=0) as events:
         await events.recv()
         await wakes.recv()
 
 
-WORK: Final[Sequence[Callable[[Store], Awaitable[object]]]] = (
+WORK: Final[Sequence[Callable[[Context, Store], Awaitable[object]]]] = (
     _enqueue_all,
     _work_once,
     _wait_and_release,
@@ -85,7 +90,7 @@ WORK: Final[Sequence[Callable[[Store], Awaitable[object]]]] = (
     text="Cancelling any operation at any point leaks nothing: 1,000 random cancellations.",
     oracle="no lock, position, claim or job is stuck afterwards, and no task or thread is left",
     modes=("concurrent", "second"),
-    kills=("cancelled-lock-wait-keeps-the-lock", "cancelled-begin-keeps-the-position"),
+    kills=("cancelled-lock-wait-keeps-the-lock", "cancelled-tx-keeps-the-position"),
 )
 async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
@@ -93,9 +98,9 @@ async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
     before = _left()
     for _ in range(CANCELLATIONS // 20):
         works = [ctx.random.choice(WORK) for _ in range(20)]
-        tasks = [asyncio.create_task(_done(work, (mine, other)[n % 2])) for n, work in enumerate(works)]
+        tasks = [asyncio.create_task(_done(ctx, work, (mine, other)[n % 2])) for n, work in enumerate(works)]
         for task in ctx.random.sample(tasks, len(tasks)):
-            for _ in range(ctx.random.randrange(3)):
+            for _ in range(ctx.random.randrange(4)):
                 await ctx.hold(0)
             task.cancel()
         await ctx.soon(asyncio.wait(tasks), "a cancelled operation ends")
@@ -106,8 +111,8 @@ async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
     await _nothing_is_stuck(ctx, mine, other)
 
 
-async def _done(work: Callable[[Store], Awaitable[object]], store: Store) -> object:
-    return await work(store)
+async def _done(ctx: Context, work: Callable[[Context, Store], Awaitable[object]], store: Store) -> object:
+    return await work(ctx, store)
 
 
 async def _any(work: Awaitable[object]) -> object:
@@ -118,7 +123,7 @@ async def _nothing_is_stuck(ctx: Context, mine: Store, other: Store) -> None:
     lock = await other.try_lock("l", 5)
     ctx.that(lock and await lock.release(), "no lock is stuck")
     position = await mine.stream("s").get_offset("tx")
-    await ctx.soon(_whole_transaction(mine), "no position is stuck")
+    await ctx.soon(_whole_transaction(ctx, mine), "no position is stuck")
     ctx.expect(await other.stream("s").get_offset("tx"), position + 1, "a transaction lands as before")
     # A settle that was cancelled may not have landed (DUR-11): its claim is left to lapse, and then it is a job again.
     await ctx.advance(300)

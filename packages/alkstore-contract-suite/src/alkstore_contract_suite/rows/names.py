@@ -115,6 +115,7 @@ async def _accepted(
     "NAME-01",
     text="Every entry point that takes a shared name refuses a blank one.",
     oracle="InvalidName that carries the name; nothing stored; the transaction still lands",
+    kills=("whitespace-is-a-name",),
 )
 async def a_blank_shared_name_is_refused_everywhere(ctx: Context) -> None:
     await _refused(ctx, DIRECT_SHARED, TX_SHARED, BLANK, InvalidName)

@@ -66,6 +66,7 @@ async def a_payload_that_does_not_fit_harms_nothing(ctx: Context) -> None:
     text="A notify payload of 7,000 bytes passes on every channel; over that, only an engine with a limit refuses.",
     oracle="a wake at the limit; above it a wake, or PayloadTooLarge that says how much",
     modes=("boundary", "second"),
+    kills=("notify-limit-is-one-byte-short",),
 )
 async def a_notify_payload_at_the_limit_passes(ctx: Context) -> None:
     store, other = ctx.store, await ctx.turn()
@@ -116,6 +117,7 @@ async def a_notify_payload_over_the_limit_is_refused(ctx: Context) -> None:
     text="Job and event payloads of 8 MiB pass.",
     oracle="the whole text reads back",
     modes=("plain", "reopen"),
+    kills=("payloads-end-at-1-mib",),
 )
 async def a_payload_of_8_mib_passes(ctx: Context) -> None:
     text = "0123456789abcdef" * (8 * 2**20 // 16)
