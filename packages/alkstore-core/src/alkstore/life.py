@@ -95,8 +95,12 @@ class Life:
         try:
             self._engine = await self._connect()
         except BaseException:
-            self._state = "new"
+            if self._state == "opening":
+                self._state = "new"
             raise
+        if self._state == "closed":  # closed meanwhile: nobody else would close what has just been connected
+            await self._shielded(self._finish(self._engine.aclose()))
+            raise Closed("store")
         self._writer = Batcher(self._engine) if self._engine.traits.batches else self._engine
         self._state = "open"
         return self
@@ -111,16 +115,13 @@ class Life:
 
         Closing twice, or from two tasks, is fine. Rows: DUR-06.
         """
-        if self._state == "closed":
-            return
-        if self._state == "new":
-            self._state = "closed"
-            return
-        self._check_place()
-        if self._closing is None:
-            self._state = "closed"
+        if self._state == "open":
+            self._check_place()
             self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
+        self._state = "closed"  # an opening under way sees it, and closes what it connected
+        if self._closing is not None and not self._closing.done():
+            self._check_place()
+            await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         for pump in list(self._pumps.values()):
@@ -166,13 +167,14 @@ class Life:
             if self._state in ("new", "opening"):
                 raise InvalidArgument(f"store {self._label} is not open; use 'async with' or await it first")
             raise Closed("store")
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio._get_running_loop() is not self._loop:
             self._check_place()
         if write and self._open_transactions:
             self._check_outside(operation, twin)
 
     def _check_place(self) -> None:
-        if asyncio.get_running_loop() is not self._loop:
+        # The public get_running_loop raises an error of its own in a forked child, where no loop runs.
+        if asyncio._get_running_loop() is not self._loop:
             raise InvalidArgument(
                 f"store {self._label} belongs to the event loop that opened it; "
                 "open another store in this loop, thread or process"

@@ -45,7 +45,7 @@ class Receiver:
         Raises:
             InvalidArgument: Called in another event loop than the one that opened it.
         """
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio._get_running_loop() is not self._loop:
             raise InvalidArgument("receiver belongs to the event loop that opened it; close it there")
         self._end()
 

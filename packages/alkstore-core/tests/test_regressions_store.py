@@ -1,0 +1,120 @@
+"""Faults that were found in opening, closing and the place of a call, and stay found."""
+
+import asyncio
+import os
+
+import pytest
+
+from alkstore import Closed, InvalidArgument, Store
+from alkstore.clock import SystemClock
+from alkstore.engine import Engine
+from alkstore_mem import MemStore
+from alkstore_mem.engine import MemEngine
+
+
+class GatedEngine(MemEngine):
+    """An engine whose close lasts until it is let through."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        super().__init__(SystemClock())
+        self._gate = gate
+        self.is_closed = False
+
+    async def aclose(self) -> None:
+        await self._gate.wait()
+        await super().aclose()
+        self.is_closed = True
+
+
+class GatedStore(Store):
+    """A store that takes its time to connect and to close."""
+
+    def __init__(self, *, connects: bool = True, closes: bool = True) -> None:
+        super().__init__(self._connected, name="gated://")
+        self.connecting = asyncio.Event()
+        self.closing = asyncio.Event()
+        self.engine = GatedEngine(self.closing)
+        if connects:
+            self.connecting.set()
+        if closes:
+            self.closing.set()
+
+    async def _connected(self) -> Engine:
+        await self.connecting.wait()
+        return self.engine
+
+
+async def test_every_close_returns_only_when_the_store_is_closed() -> None:
+    store = await GatedStore(closes=False)
+    first = asyncio.create_task(store.aclose())
+    await asyncio.sleep(0)
+
+    second = asyncio.create_task(store.aclose())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    was_done = second.done()
+    store.closing.set()
+    await asyncio.gather(first, second)
+
+    assert (was_done, store.engine.is_closed) == (False, True)
+
+
+async def test_a_store_that_is_closed_while_it_opens_does_not_open() -> None:
+    store = GatedStore(connects=False)
+    opening = asyncio.create_task(enter(store))
+    await asyncio.sleep(0)
+
+    await store.aclose()
+    store.connecting.set()
+
+    with pytest.raises(Closed):
+        await opening
+    assert store.engine.is_closed
+    with pytest.raises(Closed):
+        await store.queues()
+
+
+async def test_a_call_made_where_no_loop_runs_is_refused_as_one_of_another_loop() -> None:
+    async with MemStore() as store:
+        calls = [store.queue("q").enqueue(1), store.aclose(), store.queues()]
+
+        def call_without_a_loop() -> list[type[BaseException] | None]:
+            return [_error_of(call) for call in calls]
+
+        found = await asyncio.to_thread(call_without_a_loop)
+
+        assert found == [InvalidArgument] * 3
+
+
+async def test_a_child_forked_within_the_loop_is_told_that_the_store_is_not_its_own() -> None:
+    async with MemStore() as store:
+        queue = store.queue("q")
+        reader, writer = os.pipe()
+
+        child = os.fork()
+        if not child:
+            try:
+                await queue.enqueue(1)
+            except InvalidArgument:
+                os.write(writer, b"refused")
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            answer = pipe.read()
+        await asyncio.to_thread(os.waitpid, child, 0)
+
+        assert answer == b"refused"
+
+
+async def enter(store: Store) -> None:
+    async with store:
+        pass
+
+
+def _error_of(call: object) -> type[BaseException] | None:
+    try:
+        call.send(None)  # type: ignore[attr-defined]  # a coroutine, driven by hand
+    except BaseException as error:
+        return type(error)
+    return None
