@@ -107,7 +107,7 @@ class Storage:
         return Renewal(
             self,
             renew=self.renew,
-            end=self.end,
+            end=lambda: self.end,
             window=window,
             lost=lambda: ClaimLost("claim was lost"),
             is_over=lambda: self.is_over,
@@ -389,7 +389,7 @@ async def test_a_renewal_that_finds_the_store_closed_stops(storage: Storage) -> 
         raise Closed("store")
 
     async with Renewal(
-        storage, renew=renew, end=storage.end, window=WINDOW, lost=lambda: ClaimLost("claim was lost")
+        storage, renew=renew, end=lambda: storage.end, window=WINDOW, lost=lambda: ClaimLost("claim was lost")
     ):
         await turn()
         for _ in range(6):

@@ -29,13 +29,14 @@ class JobHandle:
     a body that settled the handle itself is left at that. Rows: Q-09, Q-15, Q-28.
     """
 
-    __slots__ = ("_consumed", "_job", "_record", "_store")
+    __slots__ = ("_consumed", "_deadline", "_job", "_record", "_store")
 
     def __init__(self, store: "Store", record: JobRecord) -> None:
         self._store = store
         self._record = record
         self._job: Job | None = None
         self._consumed: str | None = None
+        self._deadline = record.deadline or 0
 
     @property
     def job(self) -> Job:
@@ -139,9 +140,7 @@ class JobHandle:
         Cost: one round trip. Rows: Q-14.
         """
         span = self._window(window)
-        self._store._check("JobHandle.heartbeat", None, write=True)
-        if self._consumed is not None:
-            raise HandleConsumed("job handle", self._consumed)
+        self._check("JobHandle.heartbeat")
         return await self._renew(span) is not None
 
     def hold(self) -> "Renewal":
@@ -149,17 +148,27 @@ class JobHandle:
 
         A lost claim cancels the block once, and leaving it raises `ClaimLost`; the block's own exception and a
         cancellation from outside win over it. A block that settled the handle itself ends the renewal.
+
+        Raises:
+            HandleConsumed, InsideTransaction: As `heartbeat`, on entering.
+
         Rows: Q-14.
         """
         record = self._record
         return Renewal(
             self._store,
             renew=lambda: self._renew(record.visibility_timeout),
-            end=record.deadline or 0,
+            end=lambda: self._deadline,
             window=record.visibility_timeout,
             lost=lambda: ClaimLost(f"claim of job {record.id} was lost while it was held; it may run again"),
             is_over=lambda: self._consumed is not None,
+            check=lambda: self._check("JobHandle.hold"),
         )
+
+    def _check(self, operation: str, twin: str | None = None) -> None:
+        self._store._check(operation, twin, write=True)
+        if self._consumed is not None:
+            raise HandleConsumed("job handle", self._consumed)
 
     def _window(self, window: Duration | None) -> int:
         if window is None:
@@ -169,16 +178,16 @@ class JobHandle:
     async def _renew(self, window: int) -> int | None:
         record = self._record
         beat = Heartbeat(record.queue, record.id, record.token or 0, window)
-        return (await self._store._writer.settle_jobs((beat,)))[0]
+        end = (await self._store._writer.settle_jobs((beat,)))[0]
+        if end is not None:
+            self._deadline = end
+        return end
 
     async def _settle(self, settle: Settle, operation: str, done: str) -> bool:
-        store = self._store
-        store._check(operation, "tx.ack" if done == "acked" else None, write=True)
-        if self._consumed is not None:
-            raise HandleConsumed("job handle", self._consumed)
+        self._check(operation, "tx.ack" if done == "acked" else None)
         self._consumed = done
         try:
-            landed = await store._writer.settle_jobs((settle,))
+            landed = await self._store._writer.settle_jobs((settle,))
         except BaseException:
             self._consumed = None  # nothing is known to have landed: calling it again is safe
             raise

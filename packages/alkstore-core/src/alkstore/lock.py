@@ -159,7 +159,7 @@ class LockContext:
         self._renewal = Renewal(
             self._store,
             renew=lambda: lock._renew(self._ttl),
-            end=lock._expires_at,
+            end=lambda: lock._expires_at,
             window=self._ttl,
             lost=lambda: LockLost(self._name),
             is_over=lambda: lock._is_released,

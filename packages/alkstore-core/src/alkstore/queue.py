@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
 from alkstore import names, numbers
 from alkstore.claiming import Want
@@ -23,6 +23,9 @@ __all__ = ["Queue", "check_async_callable"]
 
 JobHandles: TypeAlias = list[JobHandle]  # Queue.list shadows the builtin inside the class
 Handler: TypeAlias = Callable[[JobHandle], Awaitable[object]]
+
+LARGEST_BATCH: Final = 100_000
+"""Jobs that one call claims at most: an engine is asked for each by name, and who asks for 2**63 has no memory for that."""
 
 
 class Queue:
@@ -142,10 +145,13 @@ class Queue:
         return handles[0] if handles else None
 
     async def claim_batch(self, n: int, *, worker_id: str | None = None) -> list[JobHandle]:
-        """Take up to ``n`` ready jobs at once, in claim order; ``[]`` if ``n`` <= 0. Errors and rows as `claim_one`."""
+        """Take up to ``n`` ready jobs at once, in claim order; ``[]`` if ``n`` <= 0. Errors and rows as `claim_one`.
+
+        One call takes 100,000 jobs at most.
+        """
         if worker_id is not None:
             names.local(worker_id, "worker id")
-        count = numbers.extent(n, "n")
+        count = min(numbers.extent(n, "n"), LARGEST_BATCH)
         return await self._claim_now(count, worker_id, "Queue.claim_batch")
 
     async def claim(
@@ -183,17 +189,7 @@ class Queue:
         worker = self._worker(worker_id)
         if stop is not None:
             check_stop(stop)
-        return self._claims(worker, stop)
-
-    async def _claims(self, worker: str, stop: StopToken | None) -> AsyncIterator[JobHandle]:
-        while stop is None or not stop.is_cancelled:
-            try:
-                self._store._check("Queue.claims", None, write=True)
-                handle = await self._wait_claim(worker, None, stop)
-            except Closed:
-                return
-            if handle is not None:
-                yield handle
+        return _Claims(self, worker, stop)
 
     async def run_once(self, handler: Handler, *, worker_id: str | None = None) -> bool:
         """Claim one job and handle it as ``async with handle`` would, keeping the handler's `Exception` to the row.
@@ -313,6 +309,32 @@ class Queue:
             if unsubscribe is not None:
                 unsubscribe()
         return JobHandle(self._store, records[0]) if records else None
+
+
+class _Claims:
+    """What `Queue.claims` gives. No generator: that would end for good with the first wait that is cancelled or fails."""
+
+    __slots__ = ("_queue", "_stop", "_worker")
+
+    def __init__(self, queue: Queue, worker: str, stop: StopToken | None) -> None:
+        self._queue = queue
+        self._worker = worker
+        self._stop = stop
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> JobHandle:
+        queue, stop = self._queue, self._stop
+        while stop is None or not stop.is_cancelled:
+            try:
+                queue._store._check("Queue.claims", None, write=True)
+                handle = await queue._wait_claim(self._worker, None, stop)
+            except Closed:
+                break
+            if handle is not None:
+                return handle
+        raise StopAsyncIteration
 
 
 async def _handle_contained(handle: JobHandle, handler: Handler) -> None:

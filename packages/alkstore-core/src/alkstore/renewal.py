@@ -59,25 +59,28 @@ class Renewal:
         store: Surroundings,
         *,
         renew: Callable[[], Awaitable[int | None]],
-        end: int,
+        end: Callable[[], int],
         window: int,
         lost: Callable[[], AlkstoreError],
         is_over: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare.
 
         Args:
             store: Where to hear of time, and the source of jitter.
             renew: One attempt; a `DatabaseError` is tried again, `Closed` ends the renewing.
-            end: The instant at which the lease ends unless it is renewed.
+            end: The instant at which the lease ends unless it is renewed; the block may renew by itself as well.
             window: Microseconds from a renewal to the end that it gives.
             lost: Makes the error that leaving the block raises.
             is_over: Asked before each attempt, and when an attempt found a loss.
+            check: Raises what forbids to begin.
         """
         self._store = store
         self._renew = renew
         self._end = end
         self._window = window
+        self._check = check
         self._lost = lost
         self._is_over = is_over
         self._began = 0.0
@@ -93,6 +96,7 @@ class Renewal:
         body = asyncio.current_task()
         if body is None or self._worker is not None:
             raise InvalidArgument("a renewal is entered once, in a task")
+        self._check()
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._body = body
@@ -142,7 +146,8 @@ class Renewal:
 
     def _next(self) -> int:
         # An end at the last instant of the calendar was clamped: two thirds of the window before it may be long past.
-        return self._end if self._end >= numbers.MAX_INSTANT else self._end - self._window * 2 // 3
+        end = self._end()
+        return end if end >= numbers.MAX_INSTANT else end - self._window * 2 // 3
 
     async def _sleep(self, watch: Watch, instant: int) -> bool:
         """Wait for an instant of the engine's time; False if the store closed."""
@@ -156,14 +161,14 @@ class Renewal:
                     self._is_abandoned = True
                 if signal in (Signal.DUE, Signal.CLOSED):
                     return not self._is_abandoned
-        ahead = self._window - (self._end - instant)
+        ahead = self._window - (self._end() - instant)
         await asyncio.sleep(self._began + ahead / SECOND - self._loop.time())
         return True
 
     async def _keep(self, watch: Watch) -> bool:
         """Renew before the end comes; False if that is no use any more: lost, over, or the store closed."""
         attempt = self._loop.create_task(self._attempt())
-        limit = self._loop.create_task(self._sleep(watch, self._end))
+        limit = self._loop.create_task(self._sleep(watch, self._end()))
         try:
             await asyncio.wait((attempt, limit), return_when=asyncio.FIRST_COMPLETED)
             if attempt.done():
@@ -202,7 +207,7 @@ class Renewal:
             self._is_lost = True
             return False
         if end is not None:
-            self._end, self._began, self._error = end, began, None
+            self._began, self._error = began, None
             return True
         if self._is_over():  # asked again: the block may have ended it while the renewal was under way
             return None
@@ -223,6 +228,6 @@ class Renewal:
         try:
             # The limit strikes one loop turn later: time enough for a watch that sees at once that the instant has passed.
             async with asyncio.timeout(0):
-                return await watch.wait(until=self._end) is Signal.DUE
+                return await watch.wait(until=self._end()) is Signal.DUE
         except (TimeoutError, DatabaseError):
             return False

@@ -1,0 +1,95 @@
+"""Faults that were found in claims and their handles, and stay found."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from alkstore import HandleConsumed, InsideTransaction, InvalidArgument
+from alkstore.numbers import MAX_INT64
+from alkstore.testing import ManualClock
+from alkstore_mem import MemStore
+
+
+async def test_claims_go_on_after_a_wait_that_was_cancelled() -> None:
+    async with MemStore() as store:
+        queue = store.queue("q")
+        claims = queue.claims()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(claims)
+
+        await queue.enqueue("late")
+
+        assert (await anext(claims)).job.payload == "late"
+
+
+async def test_any_extent_of_a_batch_has_a_meaning() -> None:
+    async with MemStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue_batch([1, 2, 3])
+
+        handles = await queue.claim_batch(MAX_INT64)
+
+        assert [handle.job.payload for handle in handles] == [1, 2, 3]
+
+
+async def test_a_settled_handle_cannot_be_held() -> None:
+    async with MemStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue(1)
+        handle = await queue.claim_one()
+        assert handle is not None
+        await handle.ack()
+
+        with pytest.raises(HandleConsumed):
+            await handle.hold().__aenter__()
+
+
+async def test_holding_a_claim_inside_the_tasks_own_transaction_is_refused() -> None:
+    async with MemStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue(1)
+        handle = await queue.claim_one()
+        assert handle is not None
+
+        async with store.begin_tx() as tx:
+            with pytest.raises(InsideTransaction):
+                await handle.hold().__aenter__()
+            await tx.ack(handle)
+
+        assert await queue.list() == []
+
+
+async def test_a_claim_cannot_be_held_in_another_event_loop() -> None:
+    async with MemStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue(1)
+        handle = await queue.claim_one()
+        assert handle is not None
+
+        async def hold() -> None:
+            async with handle.hold():
+                pass
+
+        with pytest.raises(InvalidArgument, match="event loop"):
+            await asyncio.to_thread(asyncio.run, hold())
+
+
+async def test_a_hold_begins_from_the_deadline_that_the_last_heartbeat_gave() -> None:
+    clock = ManualClock()
+    async with MemStore(clock=clock) as store:
+        queue = store.queue("q", visibility_timeout=30)
+        await queue.enqueue(1)
+        handle = await queue.claim_one()
+        assert handle is not None
+        await handle.heartbeat(5)
+
+        async with handle.hold():
+            for _ in range(4):
+                await clock.advance(2)
+
+        job = await queue.get_job(handle.job.id)
+        assert job is not None
+        assert job.deadline is not None
+        assert job.deadline > clock.datetime + timedelta(seconds=20)
