@@ -15,7 +15,7 @@ class Hub:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._watches: dict[Topic, list[_HubWatch]] = {}
+        self._watches: dict[Topic, dict[_HubWatch, None]] = {}
         self._closed = False
 
     def watch(self, topic: Topic) -> Watch:
@@ -27,7 +27,7 @@ class Hub:
         if self._closed:
             raise Closed("store")
         watch = _HubWatch(self, topic)
-        self._watches.setdefault(topic, []).append(watch)
+        self._watches.setdefault(topic, {})[watch] = None
         return watch
 
     def wake(self, topic: Topic, times: int = 1) -> None:
@@ -64,8 +64,8 @@ class Hub:
 
     def drop(self, watch: "_HubWatch") -> None:
         watches = self._watches.get(watch.topic)
-        if watches is not None and watch in watches:
-            watches.remove(watch)
+        if watches is not None:
+            watches.pop(watch, None)
             if not watches:
                 del self._watches[watch.topic]
 

@@ -35,8 +35,9 @@ class Locks:
         if not self.is_live(name, fence):
             return None
         end = shift(self._state.clock.now(), ttl)
+        is_sooner = end < (self._leases[name].expires_at or end)
         self._leases[name] = _Lease(fence, end if ttl else None)
-        if not ttl:
+        if is_sooner:  # freed, or shortened: those who wait were told of a later end
             self._state.hub.wake(Topic(TopicKind.LOCK, name))
         return end
 
