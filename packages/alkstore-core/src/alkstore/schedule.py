@@ -10,14 +10,16 @@ Only the working loop renews: a runner whose ticks do not get through lets the l
 database error is met with back-off while the lease lives, and is the cause of `LeadershipLost` once it does not.
 """
 
+import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from alkstore.engine import Signal, Topic, TopicKind, Watch
+from alkstore.engine import Signal, Taken, Topic, TopicKind, Watch
 from alkstore.errors import Closed, DatabaseError, LeadershipLost
 from alkstore.lock import take
 from alkstore.names import SCHEDULER_LOCK
-from alkstore.numbers import shift
+from alkstore.numbers import MAX_INSTANT, shift
 from alkstore.pausing import Pause
 from alkstore.stop import StopToken
 
@@ -40,45 +42,48 @@ async def run(store: "Store", stop: StopToken) -> None:
     """Lead until ``stop`` or the store's close; `LeadershipLost` when refused or deposed. Rows: SCHED-09 to SCHED-15."""
     if stop.is_cancelled:
         return
-    fence = await _lead(store)
-    if fence is None:
+    taken = await take(store, SCHEDULER_LOCK, LEASE)
+    if taken.fence is None:
         raise LeadershipLost(
             "another runner holds the scheduler's lease; run supervise_schedules to stand by"
         )
-    await _run_leading(store, fence, stop)
+    await _run_leading(store, taken.fence, taken.expires_at, stop)
 
 
 async def supervise(store: "Store", stop: StopToken) -> None:
     """Stand by, lead, and stand by again after a loss, until ``stop`` or the store's close. Rows: SCHED-13."""
-    pause = Pause()
     backoff = FIRST_BACKOFF
-    while not stop.is_cancelled:
-        try:
-            async with store._watching(Topic(TopicKind.LOCK, SCHEDULER_LOCK)) as watch:
-                taken = await take(store, SCHEDULER_LOCK, LEASE)
-                if taken.fence is None:
-                    until, limit = taken.expires_at, store._poll_interval
-                    if await pause.wait(watch, until=until, timeout=limit, stop=stop) is Signal.CLOSED:
-                        return
-                    continue
-            backoff = FIRST_BACKOFF
-            await _run_leading(store, taken.fence, stop)
-            return
-        except Closed:
-            return
-        except (LeadershipLost, DatabaseError) as error:
-            LOGGER.warning("scheduler: %s; standing by", error)
+    with suppress(Closed):
+        while not stop.is_cancelled:
+            try:
+                taken = await _stand_by(store, stop)
+                if taken.fence is not None:
+                    backoff = FIRST_BACKOFF
+                    await _run_leading(store, taken.fence, taken.expires_at, stop)
+                    return
+            except (LeadershipLost, DatabaseError) as error:
+                LOGGER.warning("scheduler: %s; standing by", error)
+            else:
+                continue
+            # Out of the handler: what this raises is not to carry the error that was dealt with.
             await _rest(backoff * store._random.uniform(0.5, 1.0), stop, store)
             backoff = min(backoff * 2, LONGEST_BACKOFF)
 
 
-async def _lead(store: "Store") -> int | None:
-    return (await take(store, SCHEDULER_LOCK, LEASE)).fence
+async def _stand_by(store: "Store", stop: StopToken) -> Taken:
+    """Take the lease, or wait until it is worth trying again."""
+    async with store._watching(Topic(TopicKind.LOCK, SCHEDULER_LOCK)) as watch:
+        taken = await take(store, SCHEDULER_LOCK, LEASE)
+        if taken.fence is None:
+            until, limit = taken.expires_at, store._poll_interval
+            if await Pause().wait(watch, until=until, timeout=limit, stop=stop) is Signal.CLOSED:
+                raise Closed("store")
+        return taken
 
 
-async def _run_leading(store: "Store", fence: int, stop: StopToken) -> None:
+async def _run_leading(store: "Store", fence: int, lease_end: int, stop: StopToken) -> None:
     with store._running():
-        runner = _Runner(store, fence, stop)
+        runner = _Runner(store, fence, lease_end, stop)
         try:
             await runner.run()
         except Closed:
@@ -89,53 +94,81 @@ async def _run_leading(store: "Store", fence: int, stop: StopToken) -> None:
 
 
 async def _rest(seconds: float, stop: StopToken, store: "Store") -> None:
-    async with store._watching(Topic(TopicKind.CLOCK)) as watch:
-        await Pause().wait(watch, timeout=seconds, stop=stop)
+    try:
+        async with store._watching(Topic(TopicKind.CLOCK)) as watch:
+            await Pause().wait(watch, timeout=seconds, stop=stop)
+    except DatabaseError:  # nothing can be heard, so not even the store's close ends this rest
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await stop.wait()
 
 
 class _Runner:
     """One leadership, from its fence to its end."""
 
-    def __init__(self, store: "Store", fence: int, stop: StopToken) -> None:
+    def __init__(self, store: "Store", fence: int, lease_end: int, stop: StopToken) -> None:
         self._store = store
         self._engine = store._engine
         self._fence = fence
         self._stop = stop
         self._pause = Pause()
-        self._lease_end: int | None = None
+        self._lease_end = lease_end
+        self._began = asyncio.get_running_loop().time()
+        self._backoff = FIRST_BACKOFF
+        self._is_stuck = False
 
     async def run(self) -> None:
-        async with self._store._watching(Topic(TopicKind.SCHEDULE)) as watch:
-            backoff = FIRST_BACKOFF
-            while not self._stop.is_cancelled:
-                try:
-                    until: int | None = await self._tick()
-                    limit = None
-                    backoff = FIRST_BACKOFF
-                except DatabaseError as error:
-                    await self._check_lease(watch, error)
-                    until, limit, backoff = self._lease_end, backoff, min(backoff * 2, LONGEST_BACKOFF)
-                if (
-                    await self._pause.wait(watch, until=until, timeout=limit, stop=self._stop)
-                    is Signal.CLOSED
-                ):
-                    return
+        while not self._stop.is_cancelled:
+            try:
+                async with self._store._watching(Topic(TopicKind.SCHEDULE)) as watch:
+                    await self._work(watch)
+                return
+            except DatabaseError as error:  # nothing can be heard: the watch could not be had, or it died
+                LOGGER.warning("scheduler: %s; trying again", error)
+                # Without a watch the engine's time cannot be waited for, so the loop's decides.
+                if (asyncio.get_running_loop().time() - self._began) * 1_000_000 >= LEASE:
+                    raise LeadershipLost("the scheduler's lease could not be renewed in time") from error
+            await _rest(self._next_backoff(), self._stop, self._store)
+
+    async def _work(self, watch: Watch) -> None:
+        while not self._stop.is_cancelled:
+            try:
+                until, limit = await self._tick(), None
+            except DatabaseError as error:
+                await self._check_lease(watch, error)
+                until, limit = self._lease_end, self._next_backoff()
+            signal = await self._pause.wait(watch, until=until, timeout=limit, stop=self._stop)
+            if signal is Signal.CLOSED:
+                return
+
+    def _next_backoff(self) -> float:
+        backoff = self._backoff
+        self._backoff = min(backoff * 2, LONGEST_BACKOFF)
+        return backoff
 
     async def _tick(self) -> int:
         """Renew, fire, and give the instant to do it again."""
-        end = await self._engine.renew_lock(SCHEDULER_LOCK, self._fence, LEASE)
-        if end is None:
-            raise LeadershipLost("the scheduler's lease lapsed or was taken; nothing was fired")
-        self._lease_end = end
+        if not self._is_stuck:  # who cannot fire must not keep the lease from one who can
+            await self._renew()
+        self._is_stuck = True
         fired = await self._engine.fire_schedules((SCHEDULER_LOCK, self._fence))
         if not fired.led:
             raise LeadershipLost("the scheduler's lease was lost between renewal and fire; nothing was fired")
-        renewal = shift(end, RENEWAL - LEASE)
+        self._is_stuck = False
+        self._backoff = FIRST_BACKOFF
+        end = self._lease_end
+        # An end at the last instant of the calendar was clamped: a renewal counted back from it would be due for ever.
+        renewal = end if end >= MAX_INSTANT else shift(end, RENEWAL - LEASE)
         return renewal if fired.next_at is None else min(renewal, fired.next_at)
+
+    async def _renew(self) -> None:
+        began = asyncio.get_running_loop().time()
+        end = await self._engine.renew_lock(SCHEDULER_LOCK, self._fence, LEASE)
+        if end is None:
+            raise LeadershipLost("the scheduler's lease lapsed or was taken; nothing was fired")
+        self._lease_end, self._began = end, began
 
     async def _check_lease(self, watch: Watch, error: DatabaseError) -> None:
         LOGGER.warning("scheduler: %s; trying again", error)
-        if self._lease_end is None:
-            return
         if await self._pause.wait(watch, until=self._lease_end, timeout=0) is Signal.DUE:
             raise LeadershipLost("the scheduler's lease could not be renewed in time") from error
