@@ -424,9 +424,15 @@ class Tx:
         if not self._is_open:
             self._end(reopen=True)
             return
-        if exc is None:
-            await self.commit()
-            return
+        try:
+            if exc is None:
+                await self.commit()
+        finally:
+            # A commit is refused while another task is inside: the block is over all the same, and holds nothing back.
+            if self._is_open:
+                await self._roll_back()
+
+    async def _roll_back(self) -> None:
         try:
             # A second cancellation must not leave it open, and a failing rollback must not hide the first error.
             await self._store._shielded(self._tx.rollback())

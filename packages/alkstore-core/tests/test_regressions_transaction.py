@@ -1,0 +1,30 @@
+"""Faults that were found in transactions, and stay found."""
+
+import asyncio
+
+import pytest
+
+from alkstore import Closed, InvalidArgument
+from alkstore_mem import MemStore
+
+
+async def test_a_block_that_ends_while_another_task_is_inside_leaves_nothing_open() -> None:
+    async with MemStore() as store:
+        first = await store.begin_tx()
+        await first.read_from_consumer("s", "c")
+        inside: list[asyncio.Task[object]] = []
+
+        async def leave_a_task_inside() -> None:
+            async with store.begin_tx() as tx:
+                await tx.publish("s", "never")
+                inside.append(asyncio.create_task(tx.read_from_consumer("s", "c")))
+                await asyncio.sleep(0)
+
+        with pytest.raises(InvalidArgument, match="another task"):
+            await asyncio.create_task(leave_a_task_inside())
+        with pytest.raises(Closed):
+            await inside[0]
+        await first.publish("s", "seen")
+        await first.commit()
+
+        assert [event.payload for event in await store.stream("s").read_since(0)] == ["seen"]
