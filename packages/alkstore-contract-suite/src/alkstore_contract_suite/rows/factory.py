@@ -144,7 +144,7 @@ async def reopening_closes_one_store_and_opens_another(ctx: Context) -> None:
     hints="crash must cut the connection or kill the process without calling aclose",
 )
 async def a_crash_does_none_of_the_work_of_a_close(ctx: Context) -> None:
-    ctx.start(ctx.store.run_schedules(StopToken()))
+    _leader = ctx.start(ctx.store.run_schedules(StopToken()))
     await ctx.settle()
     held = [lock.fence for lock in await ctx.store.locks()]
     ctx.expect(len(held), 1, "a runner holds its lease")
