@@ -62,7 +62,7 @@ async def a_release_lets_the_waiter_in(ctx: Context) -> None:
 
 @row(
     "LOCK-06",
-    text="A lapse lets the waiter in, at the instant of the end and not before; so does a shorter renewal.",
+    text="A lapse lets the waiter in, at the instant of the end and not before.",
     oracle="the waiter around the instant at which the holder's ttl ends, and after a renewal moved it",
     modes=("boundary", "second"),
     kills=("lapse-wakes-nobody",),
@@ -81,6 +81,31 @@ async def a_lapse_lets_the_waiter_in(ctx: Context) -> None:
     await ctx.settle()
     ctx.expect(body.is_inside, True, "a lapse lets the waiter in")
     ctx.expect(await holder.renew(10), False, "the lapsed holder has lost it")
+    body.end.set()
+    await ctx.soon(body.task, "a block ends")
+
+
+@row(
+    "LOCK-06",
+    text="A lease that a renewal shortened lets the waiter in at its new end.",
+    oracle="the waiter around the new end, with the old one an hour ahead",
+    modes=("boundary", "second"),
+    kills=("shortened-lease-wakes-nobody",),
+    hints="wake whoever waits for a lock when its end moves nearer",
+)
+async def a_shortened_lease_lets_the_waiter_in(ctx: Context) -> None:
+    mine, other = ctx.store, await ctx.turn()
+    name = ctx.name("report")
+    holder = await taken(ctx, other, name, 3600)
+    body = Body(ctx, mine, name, 30)
+    await ctx.idle(body.task, "a waiter waits while the lock is held")
+    ctx.expect(await holder.renew(2), True, "a renewal may shorten the window")
+    await ctx.advance(2 - MICRO)
+    await ctx.settle()
+    ctx.expect(body.is_inside, False, "a waiter is not let in before the lapse")
+    await ctx.advance(MICRO)
+    await ctx.settle()
+    ctx.expect(body.is_inside, True, "a shortened lease lets the waiter in at its new end")
     body.end.set()
     await ctx.soon(body.task, "a block ends")
 

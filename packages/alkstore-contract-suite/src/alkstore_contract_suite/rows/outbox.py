@@ -307,7 +307,7 @@ async def no_heartbeat_is_sent(ctx: Context) -> None:
     text="A delivery that outlived its window leaves the outcome unapplied, and run_once is True.",
     oracle="the row while another worker holds it, after the first delivery returned or raised",
     modes=SECOND,
-    kills=("outbox-settles-anothers-claim",),
+    kills=("ack-after-deadline",),
 )
 async def a_delivery_that_outlived_its_window_settles_nothing(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()

@@ -92,7 +92,7 @@ async def an_interrupted_delivery_applies_no_outcome(ctx: Context) -> None:
     text="Two workers never deliver one row at the same time within its window.",
     oracle="eight workers on two stores over 80 entries, some of which fail once: who delivers what at once",
     modes=("concurrent", "second"),
-    kills=("claimed-entry-given-twice",),
+    kills=("claimed-row-given-twice",),
 )
 async def no_entry_is_delivered_twice_at_once(ctx: Context) -> None:
     stores = [ctx.store, await ctx.turn()]

@@ -52,6 +52,7 @@ async def a_schedule_reads_back_whole(ctx: Context) -> None:
     text="schedule is an upsert by name: one schedule a name, the last write whole; others are untouched.",
     oracle="schedules() after two writes of one name beside another",
     modes=STORED,
+    kills=("upsert-keeps-the-old-queue",),
 )
 async def schedule_is_an_upsert_by_name(ctx: Context) -> None:
     one, two = sorted((ctx.name("report"), ctx.name("report")))
@@ -64,6 +65,8 @@ async def schedule_is_an_upsert_by_name(ctx: Context) -> None:
     ctx.expect(
         found, [_fields(last), _fields(other)], "a second write of a name replaces the first one whole"
     )
+    shown = (last.spec, last.queue, last.payload)
+    ctx.expect(shown, ("@every 2h", second, "new"), "the last write is stored whole")
     ctx.expect(last.opts.max_attempts, 3, "what the second write leaves out is the default again")
 
 
@@ -164,6 +167,7 @@ async def the_grammar_accepts_intervals(ctx: Context) -> None:
     text="Anything else is InvalidSpec before any write.",
     oracle="the typed error with the spec, and no schedule; then a good spec as control",
     modes=("boundary", "second"),
+    kills=("spec-may-end-in-a-newline",),
 )
 async def the_grammar_refuses_anything_else(ctx: Context) -> None:
     name = ctx.name("report")
@@ -337,7 +341,7 @@ async def fires_come_in_the_order_of_boundaries(ctx: Context) -> None:
     text="A schedule is not fired one microsecond before its boundary, and is at it; one that is not due is untouched.",
     oracle="ticks around the boundary, and the other schedule's record before and after",
     modes=("boundary", "second"),
-    kills=("due-one-microsecond-late", "not-due-is-moved"),
+    kills=("boundary-one-microsecond-late", "not-due-is-moved"),
 )
 async def only_what_is_due_is_fired(ctx: Context) -> None:
     due, later, queue, start = ctx.name("due"), ctx.name("later"), ctx.name("mail"), await ctx.now()
