@@ -1,7 +1,6 @@
 """Every entry point that takes a number, a duration or an instant, as data."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -136,8 +135,7 @@ LEASES: Final[Mapping[str, Direct]] = {
 
 
 async def _recv_page(b: Bench, limit: Any) -> object:
-    async with AsyncExitStack() as stack:
-        events = await stack.enter_async_context(b.store.stream("st").subscribe("c"))
+    async with b.store.stream("st").subscribe("c") as events:
         return await events.recv_page(limit)
 
 

@@ -143,22 +143,34 @@ async def a_name_is_checked_before_the_other_arguments(ctx: Context) -> None:
         "claim_batch": lambda: store.queue("q").claim_batch("x", worker_id=""),
         "claim": lambda: store.queue("q").claim(timeout="x", worker_id=""),
     }
+    await _refuses_names(ctx, calls)
+
+
+async def _refuses_names(ctx: Context, calls: Calls) -> None:
     for label, call in calls.items():
         async with ctx.refuses(InvalidName, f"{label} checks its name first"):
             await call()
+
+
+@row(
+    "NAME-01",
+    text="In a transaction too names are checked before any other argument.",
+    oracle="with a bad name and another bad argument the error is the name's",
+)
+async def a_transaction_checks_names_first(ctx: Context) -> None:
+    bad = object()
     async with ctx.store.begin_tx() as opened:
         tx: Any = opened
-        tx_calls: Calls = {
+        calls: Calls = {
             "enqueue": lambda: tx.enqueue("", bad, priority="x"),
             "publish": lambda: tx.publish("", bad, key=""),
+            "publish's key": lambda: tx.publish("s", bad, key=""),
             "notify": lambda: tx.notify("", bad),
             "save_offset": lambda: tx.save_offset("s", "", "x"),
             "read_since": lambda: tx.read_since("", "x", "x"),
             "get_job": lambda: tx.get_job("", "x"),
         }
-        for label, call in tx_calls.items():
-            async with ctx.refuses(InvalidName, f"Tx.{label} checks its name first"):
-                await call()
+        await _refuses_names(ctx, calls)
 
 
 @row(

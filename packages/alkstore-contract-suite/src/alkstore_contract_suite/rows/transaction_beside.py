@@ -1,13 +1,13 @@
 """TX-05, TX-06, TX-08 and TX-09: failing commits, the caller's SQL, and transactions beside each other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 
 from alkstore import Closed, DatabaseError, InvalidArgument, Store
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import Fault
-from alkstore_contract_suite.racing import Step
+from alkstore_contract_suite.racing import Step, Worker
 from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._accepting import accepts
 from alkstore_contract_suite.rows._receiving import broken
@@ -108,27 +108,14 @@ async def concurrent_transactions_all_land(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
     turns: list[int] = []
 
-    def writer(number: int) -> Callable[[Step], Awaitable[None]]:
-        async def write(step: Step) -> None:
-            store = (mine, other)[number % 2]
-            await step()
-            async with store.begin_tx() as tx:
-                await tx.enqueue("jobs", number)
-                await step()
-                await tx.publish("events", number)
-                await step()
-                await tx.save_offset("events", f"consumer {number}", number + 1)
-                await tx.outbox_enqueue("entries", number)
-            await step()
-
-        return write
-
     async def bystander(step: Step) -> None:
         for turn in range(5):
             turns.append(turn)
             await step()
 
-    await ctx.race_workers([*map(writer, range(8)), bystander])
+    workers: list[Worker[None]] = [bystander]
+    workers += [partial(_write_one, (mine, other)[number % 2], number) for number in range(8)]
+    await ctx.race_workers(workers)
     jobs = sorted(str(job.payload) for job in await mine.queue("jobs").list())
     events = sorted(str(event.payload) for event in await other.stream("events").read_since(0))
     wanted = [str(number) for number in range(8)]
@@ -137,6 +124,18 @@ async def concurrent_transactions_all_land(ctx: Context) -> None:
     ctx.expect(await other.stream("events").consumers(), positions, "every position is saved")
     ctx.expect(len(await mine.outbox("entries").jobs.list()), 8, "every entry is there")
     ctx.expect(turns, list(range(5)), "other tasks run meanwhile")
+
+
+async def _write_one(store: Store, number: int, step: Step) -> None:
+    await step()
+    async with store.begin_tx() as tx:
+        await tx.enqueue("jobs", number)
+        await step()
+        await tx.publish("events", number)
+        await step()
+        await tx.save_offset("events", f"consumer {number}", number + 1)
+        await tx.outbox_enqueue("entries", number)
+    await step()
 
 
 @row(
@@ -180,20 +179,6 @@ async def _advance(store: Store, by: int) -> int:
 )
 async def a_deadlock_is_broken(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
-
-    async def crosswise(store: Store, first: str, then: str, meet: asyncio.Barrier | None) -> str:
-        try:
-            async with store.begin_tx() as tx:
-                await tx.read_from_consumer("events", first)
-                if meet is not None:
-                    await meet.wait()
-                await tx.enqueue("jobs", first)
-                await tx.read_from_consumer("events", then)
-                await tx.save_offset("events", then, 1, after=await tx.get_offset("events", then))
-        except DatabaseError:
-            return "rolled back"
-        return "landed"
-
     # One writer at a time never gets two transactions to meet; then they simply follow each other.
     probe = await mine.begin_tx()
     opening = ctx.start(begun(other))
@@ -202,7 +187,7 @@ async def a_deadlock_is_broken(ctx: Context) -> None:
     await probe.rollback()
     await (await ctx.soon(opening, "a second transaction begins")).rollback()
 
-    racing = ctx.race(crosswise(mine, "a", "b", meet), crosswise(other, "b", "a", meet))
+    racing = ctx.race(_crosswise(mine, "a", "b", meet), _crosswise(other, "b", "a", meet))
     ended = await ctx.soon(racing, "both transactions end")
     ctx.among(
         sorted(ended),
@@ -213,8 +198,22 @@ async def a_deadlock_is_broken(ctx: Context) -> None:
     ctx.expect(len(jobs), ended.count("landed"), "who was rolled back left nothing")
     await ctx.soon(_advance(other, 1), "nothing is held any more")
     with accepts(ctx, "the positions are free again"):
-        again = ctx.race(crosswise(mine, "a", "c", None), crosswise(other, "a", "c", None))
+        again = ctx.race(_crosswise(mine, "a", "c", None), _crosswise(other, "a", "c", None))
         ctx.expect(await ctx.soon(again, "nothing is held any more"), ["landed"] * 2, "both land now")
+
+
+async def _crosswise(store: Store, first: str, then: str, meet: asyncio.Barrier | None) -> str:
+    try:
+        async with store.begin_tx() as tx:
+            await tx.read_from_consumer("events", first)
+            if meet is not None:
+                await meet.wait()
+            await tx.enqueue("jobs", first)
+            await tx.read_from_consumer("events", then)
+            await tx.save_offset("events", then, 1, after=await tx.get_offset("events", then))
+    except DatabaseError:
+        return "rolled back"
+    return "landed"
 
 
 @row(

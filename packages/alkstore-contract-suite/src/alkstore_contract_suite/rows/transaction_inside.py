@@ -1,9 +1,20 @@
 """TX-07: what a task may do beside its own open transaction."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
-from alkstore import InsideTransaction, InvalidArgument, JobHandle, Lock, StopToken, Store, outside_tx
+from alkstore import (
+    DatabaseError,
+    InsideTransaction,
+    InvalidArgument,
+    JobHandle,
+    Lock,
+    StopToken,
+    Store,
+    outside_tx,
+)
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._accepting import accepts
@@ -266,3 +277,27 @@ async def outside_tx_allows_a_write_beside_it(ctx: Context) -> None:
     payloads = [job.payload for job in await store.queue("q").list()]
     allowed = {"can write beside it": (True, ["outside"]), "cannot": (False, [])}
     ctx.among((landed, payloads), allowed, "a write outside the transaction is its own")
+
+
+@row(
+    "TX-07",
+    text="A write awaited through a child task is taken for a sibling's: it lands, or waits at most wait_timeout.",
+    oracle="the write is there, or DatabaseError and it is not; never InsideTransaction; the transaction lands",
+    modes=("concurrent",),
+    kills=("siblings-are-blamed",),
+)
+async def a_write_through_a_child_task_lands_or_gives_up(ctx: Context) -> None:
+    async with aclosing(await ctx.factory.open_with(wait_timeout=0.003)) as store:
+        async with store.begin_tx() as tx:
+            await tx.enqueue("q", "mine")
+            writing = asyncio.gather(store.queue("q").enqueue("child"), return_exceptions=True)
+            (outcome,) = await ctx.soon(writing, "a child task's write ends in time")
+            blamed = isinstance(outcome, BaseException) and not isinstance(outcome, DatabaseError)
+            ctx.that(not blamed, "a child task's write is not blamed", observed=outcome)
+        payloads = sorted(str(job.payload) for job in await store.queue("q").list())
+        allowed = {"it lands": (True, ["child", "mine"]), "it gives up": (False, ["mine"])}
+        ctx.among(
+            (isinstance(outcome, int), payloads),
+            allowed,
+            "a child task's write lands, or gives up and leaves nothing",
+        )

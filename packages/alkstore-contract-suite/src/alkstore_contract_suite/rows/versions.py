@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import alkstore
@@ -77,7 +78,21 @@ async def a_store_tells_nothing_of_its_engine(ctx: Context) -> None:
     kills=("values-can-be-changed",),
 )
 async def a_value_cannot_be_changed(ctx: Context) -> None:
-    store = ctx.store
+    for label, (value, attribute) in (await _values(ctx, ctx.store)).items():
+        before = getattr(value, attribute)
+        for change in (
+            partial(setattr, value, attribute, "changed"),
+            partial(setattr, value, "added", 1),
+            partial(delattr, value, attribute),
+        ):
+            with ctx.refuses_sync((AttributeError, TypeError), f"a {label} cannot be changed"):
+                change()
+        ctx.expect(getattr(value, attribute), before, f"a {label} is as before")
+        ctx.that(not hasattr(value, "__dict__"), f"a {label} is slotted")
+
+
+async def _values(ctx: Context, store: Store) -> dict[str, tuple[object, str]]:
+    """Give one of every read-only value, with an attribute to try."""
     id = await store.queue("q").enqueue(1)
     await store.stream("s").publish(1)
     await store.try_lock("l", 60)
@@ -85,7 +100,7 @@ async def a_value_cannot_be_changed(ctx: Context) -> None:
     async with store.listen("c") as wakes:
         await store.notify("c")
         wake = await ctx.soon(wakes.recv(), "a notify wakes")
-    values: dict[str, tuple[object, str]] = {
+    return {
         "Job": (await read(ctx, store.queue("q"), id), "priority"),
         "JobHandle.job": ((await take(ctx, store.queue("q"))).job, "state"),
         "StreamEvent": (event, "offset"),
@@ -96,17 +111,6 @@ async def a_value_cannot_be_changed(ctx: Context) -> None:
         "EnqueueOpts": (EnqueueOpts(delay=1), "delay"),
         "ScheduleOpts": (ScheduleOpts(priority=1), "priority"),
     }
-    for label, (value, attribute) in values.items():
-        before = getattr(value, attribute)
-        for change in (
-            lambda value=value, attribute=attribute: setattr(value, attribute, "changed"),
-            lambda value=value: setattr(value, "added", 1),
-            lambda value=value, attribute=attribute: delattr(value, attribute),
-        ):
-            with ctx.refuses_sync((AttributeError, TypeError), f"a {label} cannot be changed"):
-                change()  # type: ignore[no-untyped-call]  # the defaults bind the loop's values
-        ctx.expect(getattr(value, attribute), before, f"a {label} is as before")
-        ctx.that(not hasattr(value, "__dict__"), f"a {label} is slotted")
 
 
 @row(
