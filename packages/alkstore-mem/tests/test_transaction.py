@@ -234,7 +234,7 @@ async def test_a_wait_ends_after_wait_timeout_and_with_it_the_transaction(engine
 
     async with asyncio.timeout(5):
         with pytest.raises(
-            DatabaseError, match="'c' in stream 'orders' was held by open transaction 1, begun at app.py:7"
+            DatabaseError, match=r"'c' in stream 'orders' was held by open transaction 1, begun at app\.py:7"
         ):
             await waiter.save_offset("orders", "c", 1, None)
 

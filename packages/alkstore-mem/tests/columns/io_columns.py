@@ -7,15 +7,15 @@
 import asyncio
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import alkstore
 from alkstore.engine import Traits
 from alkstore.testing import ManualClock
-from alkstore_contract_suite.factory import Supported
-from alkstore_contract_suite.in_process import InProcessColumn
+from alkstore_contract_suite.factory import Capability, Supported
+from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
 from alkstore_contract_suite.registry import Registry
 from alkstore_mem.contract import CAPABILITIES
 from alkstore_mem.engine import OMITTED, MemEngine
@@ -77,8 +77,17 @@ def _make_shared(clock: ManualClock, source: random.Random, **options: Any) -> a
 
 
 def pytest_alkstore_register(registry: Registry) -> None:
-    omitted = {**OMITTED, "TX-09": "calls wait for a wire here, so a look takes more than one step"}
-    common = {"version": alkstore.__version__, "contract": "1.0", "omitted": omitted}
-    registry.register(InProcessColumn("mem_io", capabilities=CAPABILITIES, make_store=_make_io, **common))
+    registry.register(_column("mem_io", _make_io, CAPABILITIES))
     shared = {**CAPABILITIES, "multi_process": Supported(), "durable": Supported()}
-    registry.register(InProcessColumn("mem_shared", capabilities=shared, make_store=_make_shared, **common))
+    registry.register(_column("mem_shared", _make_shared, shared))
+
+
+def _column(name: str, make_store: MakeStore, capabilities: Mapping[str, Capability]) -> InProcessColumn:
+    return InProcessColumn(
+        name,
+        version=alkstore.__version__,
+        contract="1.0",
+        capabilities=capabilities,
+        make_store=make_store,
+        omitted={**OMITTED, "TX-09": "calls wait for a wire here, so a look takes more than one step"},
+    )
