@@ -3,11 +3,14 @@
 import asyncio
 import time
 
-from alkstore import Lock
-from alkstore.engine import Topic, TopicKind
+import pytest
+
+from alkstore import Closed, Lock, LockTimeout, Store
+from alkstore.engine import Engine, Taken, Topic, TopicKind
 from alkstore.testing import ManualClock
 from alkstore.watch import Hub
 from alkstore_mem import MemStore
+from alkstore_mem.engine import MemEngine
 
 
 async def test_a_waiter_hears_of_an_end_that_a_renewal_brought_forward() -> None:
@@ -39,3 +42,64 @@ async def test_closing_a_watch_costs_the_same_however_many_are_open() -> None:
         watch.close()
 
     assert time.perf_counter() - began < 1
+
+
+class CountingEngine(MemEngine):
+    """An engine that counts how often a lock is tried."""
+
+    tries = 0
+
+    async def take_lock(self, name: str, ttl: int) -> Taken:
+        self.tries += 1
+        return await super().take_lock(name, ttl)
+
+
+class CountingStore(Store):
+    """A store over it."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(self._connected, name="counting://")
+        self.counting = CountingEngine(clock)
+
+    async def _connected(self) -> Engine:
+        return self.counting
+
+
+async def test_a_release_lets_one_waiter_of_a_store_try_and_not_all_of_them() -> None:
+    clock = ManualClock()
+    async with CountingStore(clock) as store:
+        served: list[int] = []
+
+        async def serve(number: int) -> None:
+            async with store.lock("l"):
+                served.append(number)
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                group.create_task(serve(number))
+
+        assert served == list(range(100))
+        assert store.counting.tries <= 300
+
+
+async def test_who_stands_in_line_for_a_lock_hears_of_his_timeout_and_of_the_close() -> None:
+    async with MemStore() as store:
+        holder = await store.try_lock("l", ttl=60)
+        assert holder is not None
+
+        async def wait(limit: float | None) -> None:
+            await store.lock("l", timeout=limit)
+
+        waiters = [asyncio.create_task(wait(limit)) for limit in (None, 0.001, None, 0)]
+        with pytest.raises(LockTimeout):
+            await waiters[1]
+        with pytest.raises(LockTimeout):
+            await waiters[3]
+        waiters[2].cancel()
+        await store.aclose()
+
+        with pytest.raises(Closed):
+            await waiters[0]
+        with pytest.raises(asyncio.CancelledError):
+            await waiters[2]

@@ -80,6 +80,7 @@ class Life:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._runners: set[asyncio.Future[None]] = set()
         self._watches: set[Watch] = set()
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._closing: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------ life

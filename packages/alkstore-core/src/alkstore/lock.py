@@ -191,15 +191,35 @@ class LockContext:
     async def _acquire(self) -> Lock:
         store = self._store
         store._check("Store.lock", None, write=True)
+        if self._timeout is not None and self._timeout <= 0:
+            return self._taken(await take(store, self._name, self._ttl))
+        # One of a store's waiters tries and the others stand in line behind it: a release would wake them all, for one.
+        turn = store._turns.setdefault(self._name, asyncio.Lock())
         deadline = None if self._timeout is None else asyncio.get_running_loop().time() + self._timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turn.acquire()
+        except TimeoutError:
+            raise LockTimeout(self._name, self._timeout or 0.0) from None
+        try:
+            store._check("Store.lock", None, write=True)  # closed meanwhile, perhaps
+            return await self._take_in_turn(deadline)
+        finally:
+            turn.release()
+
+    def _taken(self, taken: Taken) -> Lock:
+        if taken.fence is None:
+            raise LockTimeout(self._name, self._timeout or 0.0)
+        return Lock(self._store, self._name, taken.fence, taken.expires_at)
+
+    async def _take_in_turn(self, deadline: float | None) -> Lock:
+        store = self._store
         async with store._watching(Topic(TopicKind.LOCK, self._name)) as watch:
             while True:
                 taken = await take(store, self._name, self._ttl)
-                if taken.fence is not None:
-                    return Lock(store, self._name, taken.fence, taken.expires_at)
                 left = None if deadline is None else deadline - asyncio.get_running_loop().time()
-                if left is not None and left <= 0:
-                    raise LockTimeout(self._name, self._timeout or 0.0)
+                if taken.fence is not None or (left is not None and left <= 0):
+                    return self._taken(taken)
                 pause = store._poll_interval if left is None else min(left, store._poll_interval)
                 if await Pause().wait(watch, until=taken.expires_at, timeout=pause) is Signal.CLOSED:
                     raise Closed("store")
