@@ -25,8 +25,8 @@ class Skeleton:
 async def connect():
     return Skeleton()
 
-def make_store(clock, source):
-    return Store(connect, name="skeleton", random=source)
+def make_store(clock, source, **options):
+    return Store(connect, name="skeleton", random=source, **options)
 
 CAPABILITIES = {word: Unsupported("not begun") for word in CAPABILITIES} | {"listen": Supported()}
 
