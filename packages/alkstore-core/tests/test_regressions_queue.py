@@ -1,14 +1,48 @@
 """Faults that were found in claims and their handles, and stay found."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from alkstore import HandleConsumed, InsideTransaction, InvalidArgument
+from alkstore import HandleConsumed, InsideTransaction, InvalidArgument, Store
+from alkstore.clock import SystemClock
+from alkstore.engine import Engine, Settle, Traits
 from alkstore.numbers import MAX_INT64
 from alkstore.testing import ManualClock
 from alkstore_mem import MemStore
+from alkstore_mem.engine import MemEngine
+
+
+class SlowEngine(MemEngine):
+    """An engine whose settles take as long as a test wants, as I/O does."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.is_settling = asyncio.Event()
+        self.may_settle = asyncio.Event()
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, batches=True)
+
+    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
+        self.is_settling.set()
+        await self.may_settle.wait()
+        return await super().settle_jobs(settles)
+
+
+class SlowStore(Store):
+    """A store over it."""
+
+    def __init__(self) -> None:
+        super().__init__(self._connected, name="slow://")
+        self.slow = SlowEngine()
+
+    async def _connected(self) -> Engine:
+        return self.slow
 
 
 async def test_claims_go_on_after_a_wait_that_was_cancelled() -> None:
@@ -93,3 +127,31 @@ async def test_a_hold_begins_from_the_deadline_that_the_last_heartbeat_gave() ->
         assert job is not None
         assert job.deadline is not None
         assert job.deadline > clock.datetime + timedelta(seconds=20)
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_a_cancellation_during_the_outcome_of_a_block_does_not_leave_its_job_to_lapse(
+    is_good: bool,
+) -> None:
+    async with SlowStore() as store:
+        queue = store.queue("q", base_delay=0)
+        await queue.enqueue(1)
+
+        async def work() -> None:
+            async with await queue.claim():  # type: ignore[union-attr]  # it waits until there is one
+                if not is_good:
+                    raise ValueError
+
+        worker = asyncio.create_task(work())
+        await store.slow.is_settling.wait()
+
+        worker.cancel()
+        await asyncio.sleep(0)
+        store.slow.may_settle.set()
+
+        with pytest.raises(asyncio.CancelledError):
+            await worker
+        for _ in range(5):
+            await asyncio.sleep(0)
+        stats = await queue.stats()
+        assert (stats.processing, stats.ready) == ((0, 0) if is_good else (0, 1))

@@ -62,8 +62,7 @@ class JobHandle:
 
         Cost: one round trip. Rows: Q-09, Q-10, Q-15.
         """
-        record = self._record
-        return await self._settle(Ack(record.queue, record.id, record.token or 0), "JobHandle.ack", "acked")
+        return await self._settle(self._ack(), "JobHandle.ack", "acked")
 
     async def retry(self, *, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
         """Put the job back, to be tried again after a delay; on its last attempt it goes dead.
@@ -81,20 +80,18 @@ class JobHandle:
 
         Cost: one round trip. Rows: Q-11, Q-12, Q-25.
         """
+        return await self._settle(self._retrying(error, delay), "JobHandle.retry", "retried")
+
+    def _retrying(self, error: str | BaseException | None, delay: Duration | None) -> Settle:
         record = self._record
         wait = None if delay is None else max(numbers.duration(delay, "delay"), 0)
-        settle: Settle
         if record.attempts >= record.max_attempts:
             text = payload.error_text(error, EXHAUSTED, payload.LAST_ERROR_BYTES)
-            settle = Fail(record.queue, record.id, record.token or 0, text)
-        else:
-            reason = (
-                None if error is None else payload.error_text(error, EXHAUSTED, payload.RETRY_ERROR_BYTES)
-            )
-            if wait is None:
-                wait = backoff.delay(record.attempts, record.base_delay, self._store._random)
-            settle = Retry(record.queue, record.id, record.token or 0, wait, reason)
-        return await self._settle(settle, "JobHandle.retry", "retried")
+            return Fail(record.queue, record.id, record.token or 0, text)
+        reason = None if error is None else payload.error_text(error, EXHAUSTED, payload.RETRY_ERROR_BYTES)
+        if wait is None:
+            wait = backoff.delay(record.attempts, record.base_delay, self._store._random)
+        return Retry(record.queue, record.id, record.token or 0, wait, reason)
 
     async def fail(self, error: str | BaseException | None = None) -> bool:
         """Move the job to dead at once.
@@ -193,6 +190,21 @@ class JobHandle:
             raise
         return landed[0] is not None
 
+    async def _conclude(self, settle: Settle, operation: str, done: str) -> bool:
+        """As `_settle` at the end of a block: a cancellation that comes now must not leave the job to lapse."""
+        if not self._store._engine.traits.batches:  # no I/O, so nothing that could be cut short
+            return await self._settle(settle, operation, done)
+        self._check(operation, "tx.ack" if done == "acked" else None)  # in this task: a child's is another's
+        self._consumed = done
+        try:
+            return await self._store._shielded(self._land(settle))
+        except AlkstoreError:
+            self._consumed = None
+            raise
+
+    async def _land(self, settle: Settle) -> bool:
+        return (await self._store._writer.settle_jobs((settle,)))[0] is not None
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -202,20 +214,20 @@ class JobHandle:
         if self._consumed is not None:
             return
         if exc is None:
-            if not await self.ack():
+            if not await self._conclude(self._ack(), "JobHandle.ack", "acked"):
                 raise ClaimLost(
                     f"claim of job {self._record.id} ended before its block did; it may run again"
                 )
         elif isinstance(exc, Exception):
-            await self._quietly(self.retry(error=exc))
+            await self._quietly(self._conclude(self._retrying(exc, None), "JobHandle.retry", "retried"))
         else:
             # A second cancellation must not strand the claim.
             self._consumed = "released"
-            await self._quietly(self._store._shielded(self._give_back()))
+            await self._quietly(self._store._shielded(self._land(self._release())))
 
-    async def _give_back(self) -> bool:
-        landed = await self._store._writer.settle_jobs((self._release(),))
-        return landed[0] is not None
+    def _ack(self) -> Ack:
+        record = self._record
+        return Ack(record.queue, record.id, record.token or 0)
 
     def _release(self) -> Release:
         record = self._record
