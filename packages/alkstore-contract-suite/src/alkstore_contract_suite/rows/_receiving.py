@@ -1,5 +1,6 @@
 """Steps that the rows about wakes and subscriptions share."""
 
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
 from alkstore import EventReceiver, Store, Stream, StreamEvent, Wake, WakeReceiver
@@ -49,6 +50,11 @@ async def waiting_offsets(ctx: Context, receiver: EventReceiver) -> list[int]:
 async def offsets(stream: Stream, after: int = 0, limit: int = 5_000) -> list[int]:
     """Read the offsets of the events after one."""
     return [event.offset for event in await stream.read_since(after, limit)]
+
+
+async def next_outside(heard: AsyncIterator[bytes]) -> bytes:
+    """Give the next notify payload that somebody sees who is not alkstore."""
+    return await anext(heard)
 
 
 def broken(ctx: Context, fault: Fault, store: Store) -> AbstractAsyncContextManager[None]:

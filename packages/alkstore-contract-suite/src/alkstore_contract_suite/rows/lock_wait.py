@@ -1,12 +1,15 @@
 """Row LOCK-06: waiting for a lock, and holding it while a block runs."""
 
 import asyncio
+from datetime import timedelta
 
 from alkstore import Closed, Lock, LockLost, LockTimeout, Store
 from alkstore_contract_suite.context import MICRO, Context
+from alkstore_contract_suite.factory import Fault
 from alkstore_contract_suite.racing import Step, Worker
 from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._lock import refused, taken
+from alkstore_contract_suite.rows._receiving import broken
 
 SECOND = ("plain", "second")
 
@@ -252,7 +255,7 @@ async def an_awaited_lock_renews_nothing(ctx: Context) -> None:
 @row(
     "LOCK-06",
     text="However many wait, one is in its block at a time, and each gets its turn.",
-    oracle="eight workers on two stores that enter three times each",
+    oracle="eight workers on two stores that enter three times each, half of them by single tries",
     modes=("concurrent", "second"),
     kills=("lock-check-then-take",),
 )
@@ -263,13 +266,19 @@ async def one_is_in_its_block_at_a_time(ctx: Context) -> None:
 
     def worker(at: int) -> Worker[int]:
         async def enter(step: Step) -> int:
-            for _ in range(3):
-                async with stores[at % 2].lock(name, 30):
-                    inside.append(at)
-                    ctx.expect(inside, [at], "one is in its block at a time")
-                    await step()
-                    ctx.expect(inside, [at], "one is in its block at a time")
-                    inside.clear()
+            turns = 0
+            while turns < 3:
+                # Half of them wait, the others try again and again: no line that waiters form may be all that parts them.
+                try:
+                    async with stores[at % 2].lock(name, 30, timeout=None if at < 4 else 0):
+                        inside.append(at)
+                        ctx.expect(inside, [at], "one is in its block at a time")
+                        await step()
+                        ctx.expect(inside, [at], "one is in its block at a time")
+                        inside.clear()
+                    turns += 1
+                except LockTimeout:
+                    ctx.expect(at >= 4, True, "without a timeout lock() waits for ever")
                 await step()
             return at
 
@@ -323,3 +332,33 @@ async def a_close_ends_a_waiting_lock(ctx: Context) -> None:
     await ctx.store.aclose()
     async with ctx.refuses(Closed, "a waiting lock() is Closed when its store closes"):
         await ctx.soon(waiter, "the store's close ends every wait")
+
+
+@row(
+    "LOCK-06",
+    text="A lock is lost as well if no renewal succeeded until its ttl after the last good one began.",
+    oracle="a block whose storage is away for its ttl, and one for which it comes back in time",
+    needs=("durable",),
+)
+async def a_lock_that_cannot_be_renewed_is_lost(ctx: Context) -> None:
+    for lost in (False, True):
+        name = ctx.name("report")
+        body = Body(ctx, ctx.store, name, 30)
+        await ctx.settle()
+        async with broken(ctx, Fault.STORAGE_AWAY, ctx.store):
+            await ctx.advance(15)
+            for _ in range(20):
+                await ctx.hold(0.003)
+            ctx.still_waiting(body.task, "a failing renewal is tried again while the lock is held")
+            if lost:
+                await ctx.advance(15)
+                async with ctx.refuses(LockLost, "a lock that cannot be renewed is lost"):
+                    await ctx.soon(body.task, "the loss ends the block")
+        if not lost:
+            for _ in range(800):
+                if (await ctx.store.locks())[0].expires_at > await ctx.now() + timedelta(seconds=29):
+                    break
+                await ctx.hold(0.003)
+            body.end.set()
+            found = await ctx.soon(body.task, "a block ends")
+            ctx.expect(found, (name, True), "a renewal that came in time keeps the lock")

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from alkstore import InvalidArgument, JobHandle, JobState, StopToken
+from alkstore import DatabaseError, InvalidArgument, JobHandle, JobState, StopToken
 from alkstore_contract_suite.context import MICRO, Context
 from alkstore_contract_suite.factory import Fault
 from alkstore_contract_suite.racing import Step, Worker
@@ -268,3 +268,33 @@ async def run_outlives_a_database_error(ctx: Context) -> None:
     ctx.expect(delivery.done, ["after"], "run goes on when the storage is back")
     stop.cancel()
     await ctx.soon(running, "a stop ends run")
+
+
+@row(
+    "OBX-03",
+    text="A DatabaseError of the claim or of the outcome propagates from run_once.",
+    oracle="what leaves run_once while the storage is away, and the entry afterwards",
+    needs=("durable",),
+)
+async def a_database_error_leaves_run_once(ctx: Context) -> None:
+    outbox = ctx.store.outbox(ctx.name("mail"))
+    id = await outbox.enqueue("entry")
+    delivery = Pool()
+    delivery.go_on.set()
+    async with broken(ctx, Fault.STORAGE_AWAY, ctx.store):
+        async with ctx.refuses(DatabaseError, "a DatabaseError of the claim propagates"):
+            await outbox.run_once(delivery)
+        ctx.expect(delivery.done, [], "without a claim nothing is delivered")
+
+    late = Pool()
+    running = ctx.start(outbox.run_once(late))
+    await ctx.idle(running, "run_once awaits the delivery")
+    async with broken(ctx, Fault.STORAGE_AWAY, ctx.store):
+        late.go_on.set()
+        async with ctx.refuses(DatabaseError, "a DatabaseError of the outcome propagates"):
+            await ctx.soon(running, "the outcome is given up in time")
+    job = await outbox.jobs.get_job(id)
+    ctx.among(job is None, {"it landed": True, "it is reclaimable": False}, "an outcome that raised")
+    await ctx.advance(60)
+    again = await outbox.run_once(deliver)
+    ctx.expect(again, job is not None, "an entry whose outcome did not land is reclaimable")

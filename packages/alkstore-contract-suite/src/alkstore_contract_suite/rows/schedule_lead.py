@@ -4,7 +4,9 @@ import asyncio
 
 from alkstore import InvalidArgument, StopToken
 from alkstore_contract_suite.context import MICRO, Context
+from alkstore_contract_suite.factory import Fault
 from alkstore_contract_suite.row import row
+from alkstore_contract_suite.rows._receiving import broken
 from alkstore_contract_suite.rows._schedule import SECOND, Runner, boundaries, fired_for, lease
 
 
@@ -283,3 +285,29 @@ async def a_standby_takes_over_from_a_dead_leader(ctx: Context) -> None:
     expected = boundaries(start, 4, 1, 2, 3, 4)
     ctx.expect(await fired_for(store, queue), expected, "every boundary fires once, across a leader's death")
     await standby.ends(ctx)
+
+
+@row(
+    "SCHED-13",
+    text="On DatabaseError a supervisor backs off and waits again, past its lease too.",
+    oracle="a supervisor whose storage is away for longer than its lease, and the boundaries fired afterwards",
+    needs=("durable",),
+)
+async def a_supervisor_outlives_a_database_error(ctx: Context) -> None:
+    queue, start = ctx.name("mail"), await ctx.now()
+    await ctx.store.schedule(ctx.name("report"), "@every 6s", queue, 1)
+    runner = Runner(ctx, ctx.store, supervised=True)
+    await ctx.settle()
+    async with broken(ctx, Fault.STORAGE_AWAY, ctx.store):
+        for _ in range(3):
+            await ctx.advance(5)
+        for _ in range(20):
+            await ctx.hold(0.003)
+        ctx.still_waiting(runner.task, "a supervisor outlives a database error")
+    expected = boundaries(start, 6, 1, 2)
+    for _ in range(800):
+        if await fired_for(ctx.store, queue) == expected:
+            break
+        await ctx.hold(0.003)
+    ctx.expect(await fired_for(ctx.store, queue), expected, "a supervisor leads again and catches up, once")
+    await runner.ends(ctx)

@@ -1,5 +1,7 @@
 """Rows STR-08, STR-09, STR-10, STR-13 and STR-16: subscriptions, and what outlives a connection and a server."""
 
+from contextlib import aclosing
+
 from alkstore import Store, StreamEvent
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import Fault
@@ -290,7 +292,7 @@ async def a_restored_stream_goes_on(ctx: Context) -> None:
     factory = await ctx.factory.dump_restore()
     if factory is None:
         ctx.skip_inconclusive("the factory cannot dump and restore here")
-    async with await factory.open("restored") as store:
+    async with aclosing(await factory.open("restored")) as store:
         stream = store.stream(name)
         ctx.expect(await offsets(stream), given, "events survive dump and restore")
         ctx.expect(await stream.get_offset("mailer"), given[2], "positions survive dump and restore")

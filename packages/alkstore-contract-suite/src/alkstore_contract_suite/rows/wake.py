@@ -10,7 +10,7 @@ from alkstore import Wake, WakeReceiver
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.racing import Step
 from alkstore_contract_suite.row import row
-from alkstore_contract_suite.rows._receiving import SECOND, offsets, pending, woken
+from alkstore_contract_suite.rows._receiving import SECOND, next_outside, offsets, pending, woken
 
 MANY: Final = 25
 
@@ -72,6 +72,30 @@ async def a_wake_carries_no_payload(ctx: Context) -> None:
             await other.notify(channel, payload)
             wakes.append(await ctx.soon(receiver.recv(), "a notify with any payload wakes"))
         ctx.expect(wakes, [Wake(channel, False)] * 3, "a wake says the channel and nothing of the payload")
+
+
+@row(
+    "WAKE-01",
+    text="A listener of the database that is not alkstore sees the notify payload; it may be left out.",
+    oracle="what somebody outside hears of a direct notify and of a transaction's",
+    needs=("sql",),
+)
+async def an_outside_listener_sees_the_payload(ctx: Context) -> None:
+    channel = ctx.name("news")
+    heard = ctx.factory.outside(channel)
+    if heard is None:
+        ctx.skip_inconclusive("the factory has nobody outside who listens")
+    for text in ("hello", "it's; 100%", "\N{PARTY POPPER}"):
+        for within in (False, True):
+            hearing = ctx.start(next_outside(heard))
+            await ctx.settle()
+            if within:
+                async with ctx.store.begin_tx() as tx:
+                    await tx.notify(channel, {"text": text})
+            else:
+                await ctx.store.notify(channel, {"text": text})
+            found = await ctx.soon(hearing, "an outside listener hears a notify")
+            ctx.that(text.encode() in found, "an outside listener sees the payload", observed=found)
 
 
 @row(
