@@ -28,3 +28,25 @@ async def test_a_block_that_ends_while_another_task_is_inside_leaves_nothing_ope
         await first.commit()
 
         assert [event.payload for event in await store.stream("s").read_since(0)] == ["seen"]
+
+
+async def test_a_block_whose_transaction_the_stores_close_rolled_back_does_not_end_as_if_it_had_committed() -> (
+    None
+):
+    store = await MemStore()
+    is_inside = asyncio.Event()
+    may_leave = asyncio.Event()
+
+    async def write() -> None:
+        async with store.begin_tx() as tx:
+            await tx.enqueue("q", "lost")
+            is_inside.set()
+            await may_leave.wait()
+
+    writer = asyncio.create_task(write())
+    await is_inside.wait()
+    await store.aclose()
+    may_leave.set()
+
+    with pytest.raises(Closed):
+        await writer

@@ -61,7 +61,8 @@ class Tx:
     """
 
     __slots__ = (
-        "__weakref__", "_acked", "_begun", "_is_busy", "_is_ended", "_is_joined", "_positions", "_store", "_task", "_tx"
+        "__weakref__", "_acked", "_begun", "_is_busy", "_is_cut_off", "_is_ended", "_is_joined", "_positions", "_store",
+        "_task", "_tx"
     )  # fmt: skip
 
     def __init__(self, store: "Store", tx: EngineTransaction, begun: str, *, joined: bool) -> None:
@@ -71,6 +72,7 @@ class Tx:
         self._is_joined = joined
         self._is_ended = False
         self._is_busy = False
+        self._is_cut_off = False
         self._task = asyncio.current_task()
         self._acked: list[JobHandle] = []
         self._positions: dict[tuple[str, str], int] = {}
@@ -398,6 +400,7 @@ class Tx:
         """End it from a finaliser or from the store's close: nothing lands."""
         if not self._is_ended:
             self._end(reopen=True)
+            self._is_cut_off = True
             if not self._is_joined:
                 self._tx.abandon()
 
@@ -423,6 +426,8 @@ class Tx:
             return
         if not self._is_open:
             self._end(reopen=True)
+            if exc is None and self._is_cut_off:  # the block believes that it has committed
+                raise Closed("transaction")
             return
         try:
             if exc is None:
