@@ -155,3 +155,27 @@ async def test_a_cancellation_during_the_outcome_of_a_block_does_not_leave_its_j
             await asyncio.sleep(0)
         stats = await queue.stats()
         assert (stats.processing, stats.ready) == ((0, 0) if is_good else (0, 1))
+
+
+async def test_a_hold_leaves_a_longer_heartbeat_of_its_block_alone() -> None:
+    clock = ManualClock()
+    async with MemStore(clock=clock) as store:
+        queue = store.queue("q", visibility_timeout=30)
+        await queue.enqueue(1)
+        handle = await queue.claim_one()
+        assert handle is not None
+
+        async with handle.hold():
+            await clock.settle()
+            await handle.heartbeat(300)
+            deadline = clock.datetime + timedelta(seconds=300)
+            await clock.advance(100)
+
+            job = await queue.get_job(handle.job.id)
+            assert job is not None
+            assert job.deadline == deadline
+            await clock.advance(185)
+
+        job = await queue.get_job(handle.job.id)
+        assert job is not None
+        assert job.deadline == clock.datetime + timedelta(seconds=30)

@@ -137,9 +137,13 @@ class Renewal:
     # ------------------------------------------------------------ the worker
 
     async def _work(self, watch: Watch) -> None:
-        while await self._sleep(watch, self._next()):
-            if not await self._keep(watch):
+        instant = self._next()
+        while await self._sleep(watch, instant):
+            # If the block renewed by itself meanwhile, for longer, renewing now would cut that short.
+            is_early = self._next() > instant
+            if not is_early and not await self._keep(watch):
                 break
+            instant = self._next()
         if self._is_lost and not self._has_cancelled:
             self._has_cancelled = True
             self._body.cancel()
