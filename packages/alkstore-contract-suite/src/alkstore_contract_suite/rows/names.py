@@ -1,6 +1,7 @@
 """NAME-01 to NAME-04, NAME-06, NAME-07: which names are legal, everywhere that a name is taken."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -238,6 +239,25 @@ async def a_bad_local_name_is_refused_everywhere(ctx: Context) -> None:
 )
 async def a_local_name_may_begin_with_the_prefix(ctx: Context) -> None:
     await _accepted(ctx, LOCAL, TX_ANY_LOCAL, (*RESERVED, *NEARLY_RESERVED))
+
+
+@row(
+    "NAME-04",
+    text="A store's own worker id is a local name too.",
+    oracle="InvalidName or InvalidArgument at the opening; a good one is shown by claims",
+)
+async def a_stores_own_worker_id_is_a_local_name(ctx: Context) -> None:
+    for name in (*BLANK, *UNSTORABLE, *TOO_LONG):
+        async with ctx.refuses(InvalidName, f"a store refuses the worker id {name!a:.60}"):
+            _ = await ctx.factory.open_with(worker_id=name)
+    for value in NO_TEXT:
+        async with ctx.refuses(InvalidArgument, f"a store refuses a worker id of {type(value).__name__}"):
+            _ = await ctx.factory.open_with(worker_id=value)
+    for name in (*RESERVED, *LONGEST):
+        async with aclosing(await ctx.factory.open_with(worker_id=name)) as store:
+            await store.queue("mine").enqueue(1)
+            handle = await store.queue("mine").claim_one()
+            ctx.expect(handle and handle.job.worker_id, name, "a claim shows the store's worker id")
 
 
 @row(
