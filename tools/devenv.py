@@ -10,10 +10,12 @@ from pathlib import Path
 
 from workspace import CONSTRAINTS, ROOT, editables, group, requirements
 
-__all__ = ["Failed", "environ", "executable", "fingerprint", "prepare"]
+__all__ = ["Failed", "call", "environ", "executable", "fingerprint", "prepare"]
 
 FOLDER = Path(".dev", "venv")
 STAMP = "alkstore-fingerprint"
+GRACE = 10
+"""Seconds that a command has after Ctrl-C to clean up."""
 
 
 class Failed(Exception):
@@ -54,6 +56,20 @@ def environ() -> dict[str, str]:
     return kept | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
 
+def call(command: list[str], cwd: Path | None = None) -> int:
+    """Run a command to its end and give its exit code; after Ctrl-C it may still clean up."""
+    with subprocess.Popen(command, cwd=cwd, env=environ()) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # The terminal told the command as well; subprocess.run would kill it in the middle of its clean-up.
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+            raise
+
+
 def fingerprint(root: Path) -> str:
     """Give a digest of everything that the environment depends on; a moved checkout breaks editable installs too."""
     files = [root / "pyproject.toml", root / CONSTRAINTS, *sorted(root.glob("packages/*/pyproject.toml"))]
@@ -81,7 +97,7 @@ def _install(root: Path, python: Path) -> None:
         [*pip, "--no-build-isolation", *editables(root)],
     ]
     for step in steps:
-        if subprocess.run(step, env=environ(), check=False).returncode != 0:
+        if call(step) != 0:
             raise Failed(
                 "pip could not install the packages; its message is above, your pip configuration is used"
             )

@@ -2,18 +2,17 @@
 
 import argparse
 import json
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from devenv import Failed, environ, executable, prepare
+from devenv import Failed, call, executable, prepare
 from workspace import ROOT
 
 __all__ = ["main"]
 
-GREEN, RED, NOT_RUN = 0, 1, 2
+GREEN, RED, NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 REPORTS = ROOT / "reports"
 SUITE = ["--pyargs", "alkstore_contract_suite", "--alk-engine", "mem"]
 
@@ -34,21 +33,27 @@ def main(arguments: list[str]) -> int:
     is_demo = arguments[:1] == ["demo"]
     options = _parser().parse_args(arguments[:1] if is_demo else arguments)
     try:
-        python = prepare()
+        outcomes = _run(options, arguments[1:])
     except Failed as failure:
         print(f"verdict: not run — {failure}")
         return NOT_RUN
-    if is_demo:
-        outcomes = [_demo(python, arguments[1:])]
-    elif options.task == "soak":
-        outcomes = [_soak(python, options.times)]
-    else:
-        outcomes = [_unit(python), _contract(python)]
+    except KeyboardInterrupt:
+        print("verdict: not run to its end — stopped by Ctrl-C", file=sys.stderr)
+        return INTERRUPTED
     is_green = all(outcome.is_green for outcome in outcomes)
     verdict = f"verdict: {'green' if is_green else 'red'} — {', '.join(outcome.text for outcome in outcomes)}"
     # The demo's output may be read by a machine (--json); it alone stands on its standard output.
     print(verdict, file=sys.stderr if is_demo else sys.stdout)
     return GREEN if is_green else RED
+
+
+def _run(options: argparse.Namespace, rest: list[str]) -> list[Outcome]:
+    python = prepare()
+    if options.task == "demo":
+        return [_demo(python, rest)]
+    if options.task == "soak":
+        return [_soak(python, options.times)]
+    return [_unit(python), _contract(python)]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(python: Path, arguments: list[str]) -> Outcome:
     command = [str(executable(python.parent.parent, "alkstore")), "demo", *arguments]
-    code = subprocess.run(command, env=environ(), check=False).returncode
+    code = call(command)
     return Outcome(code == 0, "the demo ended well" if code == 0 else f"the demo ended with code {code}")
 
 
@@ -108,14 +113,12 @@ def _pytest(python: Path, arguments: list[str]) -> int:
     REPORTS.mkdir(exist_ok=True)
     for old in [*REPORTS.glob("unit.xml"), *REPORTS.glob("contract/report.json")]:
         old.unlink()  # a run that dies must not be judged by the last one's report
-    return subprocess.run(
-        [str(python), "-m", "pytest", *arguments], cwd=ROOT, env=environ(), check=False
-    ).returncode
+    return call([str(python), "-m", "pytest", *arguments], ROOT)
 
 
 def _soak(python: Path, times: int) -> Outcome:
     command = [str(python), str(ROOT / "tools" / "soak.py"), "--times", str(times)]
-    code = subprocess.run(command, env=environ(), check=False).returncode
+    code = call(command)
     return Outcome(
         code == 0, f"{times} runs of the contract in random order, {'no' if code == 0 else 'some'} flakes"
     )

@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,3 +103,18 @@ def test_the_standard_library_is_the_default_tree() -> None:
     _, found = find_sources(None)
 
     assert len(found) >= 500
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a process group")
+def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
+    command_line = [sys.executable, "-m", "alkstore.cli", "demo", "--json"]
+    # The demo's first line on its standard error comes from the open store: from there on it is at work.
+    with subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stderr.read()
+
+    assert first.startswith("mem://")
+    assert rest.strip() == "stopped by Ctrl-C"
+    assert process.returncode == 130

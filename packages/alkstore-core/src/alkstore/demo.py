@@ -11,9 +11,10 @@ import json
 import logging
 import multiprocessing
 import secrets
+import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ LOGGER: Final = logging.getLogger("alkstore")
 WORKERS: Final = 4
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks at the queue's counts, for the progress bar and the end."""
+_DEAF: Final = (signal.SIGINT, signal.SIG_IGN)
 
 Progress = Callable[[int, int], None]
 
@@ -49,7 +51,6 @@ class Report:
     events: int = 0
     snapshots: int = 0
     delivered: int = 0
-    written_to: str = ""
     longest: list[Facts] = field(default_factory=list)
     dead: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -106,8 +107,11 @@ async def _parsing() -> AsyncIterator[Callable[[str], "asyncio.Future[Facts]"]]:
     loop = asyncio.get_running_loop()
     pool: concurrent.futures.Executor
     try:
-        pool = concurrent.futures.ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
-        await loop.run_in_executor(pool, len, "")
+        spawn = multiprocessing.get_context("spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(None, spawn, signal.signal, _DEAF)
+        with _deaf():
+            started = loop.run_in_executor(pool, len, "")
+        await started
     except (ImportError, OSError, NotImplementedError, RuntimeError):
         try:
             pool = concurrent.futures.ThreadPoolExecutor()
@@ -115,10 +119,28 @@ async def _parsing() -> AsyncIterator[Callable[[str], "asyncio.Future[Facts]"]]:
         except RuntimeError:
             yield _parse_here
             return
+
+    def parse_in_pool(path: str) -> "asyncio.Future[Facts]":
+        with _deaf():
+            return loop.run_in_executor(pool, parse, path)
+
     try:
-        yield lambda path: loop.run_in_executor(pool, parse, path)
+        yield parse_in_pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Keep Ctrl-C from the processes that a pool starts here, from their first moment on: each would print a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _parse_here(path: str) -> "asyncio.Future[Facts]":
@@ -153,7 +175,7 @@ class _Indexing:
         self._target = scratch / "facts.jsonl"
         self._stop = StopToken()
         self._seen: dict[str, int] = {}
-        self._report = Report(root=str(root), files=len(sources), written_to=str(self._target))
+        self._report = Report(root=str(root), files=len(sources))
 
     async def run(self, progress: Progress) -> Report:
         began = time.perf_counter()

@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 import alkstore
+from alkstore.cli import INTERRUPTED
 from alkstore.demo import Report, run
+from alkstore.demo_source import BROKEN
 
 __all__ = ["demo"]
 
@@ -31,6 +33,9 @@ def demo(path: Path | None, url: str, as_json: bool) -> None:
             report = asyncio.run(_index(url, path, Path(scratch), console))
     except alkstore.AlkstoreError as error:
         raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("stopped by Ctrl-C", err=True)
+        sys.exit(INTERRUPTED)
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(report), "is_good": report.is_good}))
     else:
@@ -63,15 +68,16 @@ def _print(console: Console, report: Report) -> None:
         ("time", f"{report.seconds:.1f} s, {rate:,.0f} files/s"),
     ):
         totals.add_row(name, value)
-    console.print(totals)
+    console.print(totals, "")
     longest = Table("longest function", "lines", "file", title_justify="left", box=None, pad_edge=False)
     for facts in report.longest:
         longest.add_row(Text(facts["longest"]), str(facts["longest_lines"]), Text(Path(facts["path"]).name))
-    console.print(longest)
-    dead = Table("dead job", "after its last attempt", box=None, pad_edge=False)
+    console.print(longest, "")
+    dead = Table("dead job", "why, after its last attempt", box=None, pad_edge=False)
     for path, reason in report.dead:
         dead.add_row(Text(Path(path).name), Text(reason))
     console.print(dead)
+    console.print(f"(the demo adds {len(BROKEN)} broken files, to show how work ends dead)\n", style="dim")
     if report.is_good:
         console.print(Text("verdict: good, nothing lost, nothing doubled, nothing left", style="bold green"))
     for problem in report.problems:
