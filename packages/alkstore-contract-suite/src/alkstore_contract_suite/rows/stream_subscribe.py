@@ -2,7 +2,7 @@
 
 from contextlib import aclosing
 
-from alkstore import Store, StreamEvent
+from alkstore import Stream, StreamEvent
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import Fault
 from alkstore_contract_suite.racing import Step, Worker
@@ -75,6 +75,21 @@ async def the_backlog_comes_before_live_events(ctx: Context) -> None:
             ctx.expect(event and event.offset, live, "live events follow the backlog")
 
 
+def _publisher(stream: Stream, running: list[int]) -> Worker[list[int]]:
+    """Give a worker that publishes 40 events; the last one of the workers says that it was the last."""
+
+    async def publish(step: Step) -> list[int]:
+        for number in range(40):
+            await stream.publish(number)
+            await step()
+        running[0] -= 1
+        if running[0] == 0:
+            await stream.publish("last")
+        return []
+
+    return publish
+
+
 @row(
     "STR-08",
     text="While publishers are running a subscription has no gap and no duplicate, wherever it begins.",
@@ -88,18 +103,6 @@ async def a_subscription_among_publishers_has_no_gap(ctx: Context) -> None:
     name = ctx.name("log")
     running = [4]
 
-    def publisher(store: Store) -> Worker[list[int]]:
-        async def publish(step: Step) -> list[int]:
-            for number in range(40):
-                await store.stream(name).publish(number)
-                await step()
-            running[0] -= 1
-            if running[0] == 0:
-                await store.stream(name).publish("last")
-            return []
-
-        return publish
-
     async def subscribe(step: Step) -> list[int]:
         for _ in range(ctx.random.randrange(30)):
             await step()
@@ -111,8 +114,10 @@ async def a_subscription_among_publishers_has_no_gap(ctx: Context) -> None:
                 await step()
             return [event.offset for event in seen]
 
-    workers = [publisher(mine), publisher(other), publisher(mine), publisher(other), *[subscribe] * 12]
-    results = await ctx.soon(ctx.race_workers(workers), "every subscription reaches the last event")
+    publishers = [_publisher(store.stream(name), running) for store in (mine, other) * 2]
+    results = await ctx.soon(
+        ctx.race_workers([*publishers, *[subscribe] * 12]), "every subscription reaches the last event"
+    )
     log = await offsets(mine.stream(name))
     for seen in results[4:]:
         ctx.that(rising(seen), "a subscription gives no event twice, and each in order", observed=seen)
