@@ -169,6 +169,7 @@ class Outbox:
                 handle = await self._queue._wait_claim(store._worker_id, None, stop)
                 if handle is not None:
                     await _deliver(handle, delivery)
+                    _heed_cancellation()
                 backoff = FIRST_BACKOFF
             except Closed:
                 return
@@ -176,6 +177,13 @@ class Outbox:
                 LOGGER.warning("outbox %r: %s; trying again in %.1f s", self._name, error, backoff)
                 await _rest(backoff * store._random.uniform(0.5, 1.0), stop)
                 backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+
+def _heed_cancellation() -> None:
+    # A delivery that swallowed the cancellation of `run` would otherwise keep it running, for ever.
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _rest(seconds: float, stop: StopToken) -> None:
