@@ -36,6 +36,8 @@ def a_run(outcome: Outcome) -> report.Run:
     known = rows.registered()
     cases = plan(known, COLUMN)
     outcomes = {case: Outcome(status=Status.PASS, choices={"wakes fold": "one"}) for case in cases}
+    omitted = Outcome(status=Status.NOT_APPLICABLE, reason=COLUMN.omitted["Q-26"])
+    outcomes.update({case: omitted for case in cases if case.row.id in COLUMN.omitted})
     outcomes[cases[-1]] = outcome
     return report.Run([judge(COLUMN, cases, outcomes, {})], known, Selection(), 7, 1.5)
 

@@ -134,6 +134,24 @@ def test_a_run_that_was_asked_for_a_part_is_red_only_if_something_in_it_is(statu
     assert judged({"Q-02": status}).exit_code(partial=True) == code
 
 
+@pytest.mark.parametrize(
+    ("second", "status"), [(Status.PASS, Status.FAIL), (Status.NOT_APPLICABLE, Status.NOT_APPLICABLE)]
+)
+def test_an_omission_fails_only_if_everything_of_its_row_passes(second: Status, status: Status) -> None:
+    column = InProcessColumn(
+        "toy",
+        version="1",
+        contract="1.0",
+        capabilities=COLUMN.capabilities,
+        make_store=COLUMN._make_store,
+        omitted={"Q-01": "no queues"},
+    )
+    cases = [a_case("Q-01", "one"), a_case("Q-01", "two")]
+    outcomes = {cases[0]: Outcome(status=Status.PASS), cases[1]: Outcome(status=second, reason="no queues")}
+
+    assert status_of(judge(column, cases, outcomes, {}), "Q-01") is status
+
+
 def test_an_expected_failure_is_shown_as_one_and_changes_no_verdict() -> None:
     result = judged({"Q-01": Status.FAIL}, an_expectation())
 

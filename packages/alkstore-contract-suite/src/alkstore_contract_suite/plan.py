@@ -81,8 +81,11 @@ def plan(rows: Sequence[Row], column: EngineColumn) -> list[Case]:
 
 
 def settled(case: Case, column: EngineColumn, selection: Selection) -> Outcome | None:
-    """Give the outcome of a case that is not to be run; None for one that is."""
-    reason = column.omitted.get(case.row.id) or _absence(case, column)
+    """Give the outcome of a case that is not to be run; None for one that is.
+
+    An omitted row is run all the same: if the engine could express it, the omission is a failure.
+    """
+    reason = _absence(case, column)
     if reason:
         return Outcome(status=Status.NOT_APPLICABLE, reason=reason)
     found = column.available()

@@ -59,7 +59,10 @@ class Session:
         blocking = next((id for id in case.row.depends if id in failed), None)
         if blocking is not None:
             return Outcome(status=Status.BLOCKED, reason=f"{blocking} failed, and this row depends on it")
-        outcome = run(self._backends.of(self._columns[case.engine]), case, seed=self.seed)
+        column = self._columns[case.engine]
+        outcome = run(self._backends.of(column), case, seed=self.seed)
+        if case.row.id in column.omitted and outcome.status is not Status.PASS:
+            return Outcome(status=Status.NOT_APPLICABLE, reason=column.omitted[case.row.id])
         if outcome.status is Status.FAIL:
             failed.add(case.row.id)
         return outcome

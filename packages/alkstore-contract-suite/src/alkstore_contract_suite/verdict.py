@@ -74,6 +74,8 @@ def judge(
     grouped: dict[tuple[str, str], dict[str, Outcome]] = {}
     for case in cases:
         grouped.setdefault((case.row.id, case.mode), {})[case.row.name] = outcomes.get(case, NOT_RUN)
+    for id, reason in column.omitted.items():
+        _omit(reason, [found for (row, _), found in grouped.items() if row == id])
     tested = {id for id, _ in grouped}
     for id in promises():
         if id not in tested:
@@ -85,6 +87,24 @@ def judge(
         for (id, mode), found in grouped.items()
     ]
     return EngineResult(column, cells, _verdict(cells))
+
+
+def _omit(reason: str, modes: Sequence[dict[str, Outcome]]) -> None:
+    """Settle the cases of an omitted row: N/A, unless every one of them that could be run passed."""
+    ran = [outcome.status for found in modes for outcome in found.values() if not _is_absent(outcome, reason)]
+    is_expressed = bool(ran) and all(status is Status.PASS for status in ran)
+    excuse = f"omitted ({reason}), but everything of it passes: take it off the list"
+    for found in modes:
+        for name, outcome in found.items():
+            if outcome.status is not Status.PASS:
+                continue
+            status = Status.FAIL if is_expressed else Status.NOT_APPLICABLE
+            found[name] = replace(outcome, status=status, reason=excuse if is_expressed else reason)
+
+
+def _is_absent(outcome: Outcome, omission: str) -> bool:
+    """Whether a case needs a capability that is not there, so that it says nothing about the omission."""
+    return outcome.status is Status.NOT_APPLICABLE and outcome.reason != omission
 
 
 def _cell(id: str, mode: str, cases: Mapping[str, Outcome], expectation: Expectation | None) -> Cell:

@@ -57,11 +57,9 @@ _NO_TABLES: Final = "there are no tables"
 _NO_JOIN: Final = "joining a connection is planned; this version begins transactions of its own only"
 
 OMITTED: Final[Mapping[str, str]] = {
-    "WAKE-08": _NO_SERVER,
     "WAKE-10": _NO_SERVER,
     "STR-13": _NO_SERVER,
     "STR-16": _ENDS,
-    "Q-24": _ENDS,
     "TX-05": "a commit in memory cannot fail",
     "TX-10": _NO_JOIN,
     "TX-11": _NO_JOIN,
