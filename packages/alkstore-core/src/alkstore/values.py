@@ -66,7 +66,39 @@ class _Value:
 _put = object.__setattr__
 
 
-class Job(_Value):
+class _Carrier(_Value):
+    """What carries a payload and headers."""
+
+    __slots__ = ()
+    _record: JobRecord | EventRecord
+
+    @property
+    def payload(self) -> object:
+        """The decoded JSON value, decoded at every access.
+
+        Raises:
+            CodecError: The stored bytes are not JSON; what carries them is unharmed.
+        """
+        return payload.decode(self._record.payload)
+
+    @property
+    def payload_bytes(self) -> bytes:
+        return self._record.payload
+
+    def payload_as(self, type_: type[T]) -> T:
+        """Decode the payload as a dataclass, TypedDict, msgspec Struct or any other type, strictly.
+
+        Raises:
+            CodecError: The payload does not fit; what carries them is unharmed.
+        """
+        return payload.decode_as(self._record.payload, type_)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return payload.decode_headers(self._record.headers)
+
+
+class Job(_Carrier):
     """A job as it was when it was read."""
 
     __slots__ = ()
@@ -84,31 +116,6 @@ class Job(_Value):
     @property
     def queue(self) -> str:
         return self._record.queue
-
-    @property
-    def payload(self) -> object:
-        """The decoded JSON value, decoded at every access.
-
-        Raises:
-            CodecError: The stored bytes are not JSON; the job is unharmed.
-        """
-        return payload.decode(self._record.payload)
-
-    @property
-    def payload_bytes(self) -> bytes:
-        return self._record.payload
-
-    def payload_as(self, type_: type[T]) -> T:
-        """Decode the payload as a dataclass, TypedDict, msgspec Struct or any other type, strictly.
-
-        Raises:
-            CodecError: The payload does not fit; the job is unharmed.
-        """
-        return payload.decode_as(self._record.payload, type_)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return payload.decode_headers(self._record.headers)
 
     @property
     def state(self) -> JobState:
@@ -179,7 +186,7 @@ class Job(_Value):
         return _instant(self._record.died_at)
 
 
-class StreamEvent(_Value):
+class StreamEvent(_Carrier):
     """An event of a stream."""
 
     __slots__ = ()
@@ -201,31 +208,6 @@ class StreamEvent(_Value):
     @property
     def key(self) -> str | None:
         return self._record.key
-
-    @property
-    def payload(self) -> object:
-        """The decoded JSON value, decoded at every access.
-
-        Raises:
-            CodecError: The stored bytes are not JSON; the event is unharmed.
-        """
-        return payload.decode(self._record.payload)
-
-    @property
-    def payload_bytes(self) -> bytes:
-        return self._record.payload
-
-    def payload_as(self, type_: type[T]) -> T:
-        """Decode the payload as a type, strictly.
-
-        Raises:
-            CodecError: The payload does not fit; the event is unharmed.
-        """
-        return payload.decode_as(self._record.payload, type_)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return payload.decode_headers(self._record.headers)
 
     @property
     def created_at(self) -> datetime:
