@@ -1,12 +1,12 @@
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
 
 from alkstore.clock import Timer
-from alkstore.engine import NewWake, Topic, TopicKind, Watch
+from alkstore.engine import Topic, TopicKind, Watch
 from alkstore.errors import ClaimLost, Closed, DatabaseError, InvalidArgument
 from alkstore.numbers import MAX_INSTANT
 from alkstore.renewal import Renewal
@@ -77,18 +77,11 @@ class Storage:
         self.is_over = False
 
     @property
-    def _engine(self) -> "Storage":
-        return self
-
-    @property
     def _random(self) -> random.Random:
         return random.Random(7)
 
-    async def watch(self, topic: Topic) -> Watch:
+    async def _watch(self, topic: Topic) -> Watch:
         return self.hub.watch(topic)
-
-    async def notify(self, wakes: Sequence[NewWake]) -> None:
-        raise AssertionError("a renewal notifies nobody")
 
     async def renew(self) -> int | None:
         if self.gate is not None:

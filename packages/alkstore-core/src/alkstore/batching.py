@@ -22,7 +22,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from alkstore.engine import Fail, NewEvent, NewJob, NewWake, Retry, Settle
 from alkstore.errors import AlkstoreError, Closed, DatabaseError
 
-__all__ = ["Batcher", "Storage"]
+__all__ = ["Batcher", "Storage", "unanswered"]
 
 MAX_ROWS: Final = 1_000
 """Rows of a batch: beyond it a row costs no less, and the first caller waits longer for its answer."""
@@ -224,7 +224,7 @@ class _Lane(Generic[Item, Result]):
             self._was_slow = clock() - began > PATIENCE
             return error
         except BaseException:  # this task was cancelled under the engine's hands: nobody may wait for ever
-            _fail(batch, _unanswered())
+            _fail(batch, unanswered())
             _fail(waiting, Closed("store"))
             raise
         at = 0
@@ -273,7 +273,8 @@ def _own(error: Exception) -> Exception:
     return twin
 
 
-def _unanswered() -> DatabaseError:
+def unanswered() -> DatabaseError:
+    """Make the error of a write that the storage had in hand when the store was closed."""
     error = DatabaseError("store was closed before the storage answered; the write may have landed or not")
     error.outcome_unknown = True
     return error

@@ -1,6 +1,5 @@
 """Beginning a transaction, and ending it however its block ends."""
 
-import asyncio
 import sys
 from collections.abc import Generator
 from types import TracebackType
@@ -39,14 +38,13 @@ class TxContext:
     async def _begin(self) -> Tx:
         joined = self._connection is not None
         self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
-        opening = self._store._spawn(self._store._engine.begin(self._connection, self._begun))
-        try:
-            engine_tx = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The engine may still be about to hand it over: nobody is left to end it.
-            opening.add_done_callback(_abandon_late)
-            raise
-        return Tx(self._store, engine_tx, self._begun, joined=joined)
+
+        def give_back(begun: EngineTransaction) -> None:
+            if not joined:  # the caller ends his own
+                begun.abandon()
+
+        begin = self._store._engine.begin(self._connection, self._begun)
+        return Tx(self._store, await self._store._obtain(begin, give_back), self._begun, joined=joined)
 
     async def __aenter__(self) -> Tx:
         if self._tx is not None:
@@ -60,8 +58,3 @@ class TxContext:
         tx = self._tx
         if tx is not None:
             await tx.__aexit__(exc_type, exc, traceback)
-
-
-def _abandon_late(opening: "asyncio.Future[EngineTransaction]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().abandon()

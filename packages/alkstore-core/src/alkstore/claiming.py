@@ -54,14 +54,14 @@ class ClaimPump:
         queue: str,
         engine: Engine,
         settler: Settler,
-        poll_interval: float,
+        poll_after: Callable[[], float],
         start: Callable[[Coroutine[object, object, object]], None],
         forget: Callable[[str], object],
     ) -> None:
         self._queue = queue
         self._engine = engine
         self._settler = settler
-        self._poll_interval = poll_interval
+        self._poll_after = poll_after
         self._start = start
         self._forget = forget
         self._wants: dict[Want, None] = {}
@@ -118,7 +118,7 @@ class ClaimPump:
                     next_at = await self._round()
                     if self._has_news or not self._wants:
                         continue
-                    signal = await self._pause.wait(watch, until=next_at, timeout=self._poll_interval)
+                    signal = await self._pause.wait(watch, until=next_at, timeout=self._poll_after())
                     if signal is Signal.CLOSED:
                         self._fail(Closed("store"))
             finally:
@@ -126,9 +126,13 @@ class ClaimPump:
         except Exception as error:
             # Not only what engines may raise: a bug in one must reach whoever waits, not be tried again for ever.
             self._fail(error)
+        except BaseException:
+            # Cancelled, by the loop's end or the store's close: nobody may wait for ever, and no other pump begin.
+            self._fail(Closed("store"))
+            raise
         finally:
             self._is_running = False
-            if self._wants and not self._is_closed:
+            if self._first() and not self._is_closed:
                 self._run()
             else:
                 self._forget(self._queue)

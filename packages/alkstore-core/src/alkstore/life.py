@@ -1,6 +1,7 @@
 """What a store is between its opening and its close: one event loop, its waits, tasks and open transactions."""
 
 import asyncio
+import contextvars
 import logging
 import os
 import random
@@ -9,12 +10,12 @@ import socket
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from alkstore import names, numbers
-from alkstore.batching import Batcher
+from alkstore.batching import Batcher, unanswered
 from alkstore.claiming import ClaimPump
 from alkstore.engine import Engine, Topic, Watch
 from alkstore.errors import (
@@ -25,6 +26,7 @@ from alkstore.errors import (
     show,
 )
 from alkstore.stamps import Duration
+from alkstore.stop import StopToken
 from alkstore.transaction import OUTSIDE, Tx
 
 __all__ = ["Endable", "Life"]
@@ -32,6 +34,12 @@ __all__ = ["Endable", "Life"]
 LOGGER: Final = logging.getLogger("alkstore")
 CLOSE_LIMIT: Final = 5.0
 """Seconds that `aclose` waits for what was handed to the storage (DUR-06)."""
+
+LAST_CALL: Final = 1.0
+"""Seconds that an engine has at least to let go of its connections, however much of the limit others have used up."""
+
+POLL_JITTER: Final = 0.1
+"""Part of ``poll_interval`` by which a poll comes earlier, so that those woken together do not poll together."""
 
 T = TypeVar("T")
 
@@ -80,6 +88,7 @@ class Life:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._runners: set[asyncio.Future[None]] = set()
         self._watches: set[Watch] = set()
+        self._ending = StopToken()
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._closing: asyncio.Task[None] | None = None
 
@@ -100,7 +109,7 @@ class Life:
                 self._state = "new"
             raise
         if self._state == "closed":  # closed meanwhile: nobody else would close what has just been connected
-            await self._shielded(self._finish(self._engine.aclose()))
+            await self._shielded(self._finish(self._engine.aclose(), CLOSE_LIMIT))
             raise Closed("store")
         self._writer = Batcher(self._engine) if self._engine.traits.batches else self._engine
         self._state = "open"
@@ -125,28 +134,49 @@ class Life:
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + CLOSE_LIMIT
+        try:
+            self._end_waits()
+            endings = [self._finish(tx._roll_back_early(), CLOSE_LIMIT) for tx in list(self._transactions)]
+            await asyncio.gather(*endings)
+            await self._drain(deadline)
+            for tx in list(self._transactions):
+                tx._cut_off()
+            if isinstance(self._writer, Batcher):
+                await self._writer.close(max(deadline - clock(), 0.0))
+        finally:
+            await self._finish(self._engine.aclose(), max(deadline - clock(), LAST_CALL))
+
+    def _end_waits(self) -> None:
+        self._ending.cancel()
         for pump in list(self._pumps.values()):
             pump.close()
         for tracked in list(self._tracked):
             tracked._end()
-        for tx in list(self._transactions):
-            await self._finish(tx._tx.rollback())
-            tx._abandon()
         for watch in list(self._watches):
             watch.close()
-        waits: set[asyncio.Future[Any]] = {*self._tasks, *self._runners}
-        if waits:
-            await asyncio.wait(waits, timeout=CLOSE_LIMIT)
-        if isinstance(self._writer, Batcher):
-            await self._finish(self._writer.close())
-        await self._finish(self._engine.aclose())
 
-    async def _finish(self, ending: Awaitable[None]) -> None:
+    async def _drain(self, deadline: float) -> None:
+        """Let finish what is in hand, and what that starts at its end: a claim that is given back, a lease."""
+        clock = asyncio.get_running_loop().time
+        while waits := {*self._tasks, *self._runners}:
+            left = deadline - clock()
+            if left <= 0:
+                break
+            await asyncio.wait(waits, timeout=left)
+        hanging = set(self._tasks)
+        for task in hanging:
+            task.cancel()
+        if hanging:
+            await asyncio.wait(hanging, timeout=LAST_CALL)
+
+    async def _finish(self, ending: Awaitable[None], limit: float) -> None:
         try:
-            async with asyncio.timeout(CLOSE_LIMIT):
+            async with asyncio.timeout(limit):
                 await ending
         except (AlkstoreError, TimeoutError) as error:
-            LOGGER.warning("closing %s: %s", self._label, error)
+            LOGGER.warning("closing %s: %s", self._label, str(error) or f"not done in {limit:g} s")
 
     def __del__(self) -> None:
         if getattr(self, "_state", "new") in ("open", "opening"):
@@ -195,11 +225,13 @@ class Life:
                 )
 
     def _pump(self, queue: str) -> ClaimPump:
+        if self._state != "open":  # who has been delivering since before the close is not to claim once more
+            raise Closed("store")
         pump = self._pumps.get(queue)
         if pump is None:
             # A pump that nobody waits on any more is forgotten: a million queue names leave nothing behind.
             pump = ClaimPump(
-                queue, self._engine, self._writer, self._poll_interval, self._start, self._forget_pump
+                queue, self._engine, self._writer, self._poll_after, self._start, self._forget_pump
             )
             self._pumps[queue] = pump
         return pump
@@ -207,9 +239,18 @@ class Life:
     def _forget_pump(self, queue: str) -> None:
         self._pumps.pop(queue, None)
 
+    def _poll_after(self) -> float:
+        """Seconds until it is worth looking although nothing was heard (Q-21)."""
+        if not self._engine.traits.batches:  # no I/O, so nobody to spread the polls for
+            return self._poll_interval
+        return self._poll_interval * (1 - POLL_JITTER * self._random.random())
+
+    async def _watch(self, topic: Topic) -> Watch:
+        return await self._obtain(self._engine.watch(topic), lambda watch: watch.close())
+
     @asynccontextmanager
     async def _watching(self, topic: Topic) -> AsyncIterator[Watch]:
-        watch = await self._engine.watch(topic)
+        watch = await self._watch(topic)
         self._watches.add(watch)
         try:
             yield watch
@@ -219,7 +260,7 @@ class Life:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Make `aclose` wait for a runner, which has its lease to give up."""
+        """Make `aclose` wait: for a runner, which has its lease to give up, or for a commit."""
         running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._runners.add(running)
         try:
@@ -246,22 +287,56 @@ class Life:
     def _spawn(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
         """Run something that outlives its caller's cancellation; `aclose` waits for it."""
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned_ended)
+        self._keep(task)
         return task
 
     def _start(self, work: Coroutine[object, object, object]) -> None:
         """Run something that nobody awaits but `aclose`."""
-        self._tasks.add(self._spawn(work))
+        # In a context of its own, or a pump would keep alive what the context of its first waiter holds.
+        loop = asyncio.get_running_loop()
+        self._keep(loop.create_task(work, context=contextvars.Context()))
 
-    def _spawned_ended(self, task: "asyncio.Task[T]") -> None:
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever awaits it sees it; nobody awaiting must not be a warning at exit
 
     async def _shielded(self, work: Coroutine[object, object, T]) -> T:
         """Await something to its end even if the caller is cancelled again meanwhile."""
-        return await asyncio.shield(self._spawn(work))
+        task = self._spawn(work)
+        await asyncio.wait((task,))  # a shield would pass off the task's own cancellation as the caller's
+        if task.cancelled():
+            raise unanswered()
+        return task.result()
+
+    async def _obtain(self, work: Coroutine[object, object, T], undo: Callable[[T], object]) -> T:
+        """Await what has to be given back: if the caller is cancelled or the store closed meanwhile, it is."""
+        task = self._spawn(work)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: _undo(done, undo))
+            raise
+        if self._state != "open":
+            _undo(task, undo)
+            raise Closed("store")
+        return task.result()
+
+    async def _rest(self, seconds: float, stop: StopToken) -> None:
+        """Back off for so many seconds of the event loop's time; ``stop`` and the store's close end it."""
+        woken = asyncio.Event()
+        forget = [token.subscribe(woken.set) for token in (stop, self._ending)]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await woken.wait()
+        finally:
+            for unsubscribe in forget:
+                unsubscribe()
 
     async def _quietly(self, work: Coroutine[object, object, object]) -> None:
         """Await a clean-up to its end; its failure must not hide what is under way, so it is only logged."""
@@ -269,6 +344,11 @@ class Life:
             await self._shielded(work)
         except AlkstoreError as error:
             LOGGER.warning("clean-up in %s failed: %s", self._label, error)
+
+
+def _undo(done: "asyncio.Task[T]", undo: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())
 
 
 def _worker_id() -> str:

@@ -119,18 +119,12 @@ class Lock:
 
 async def take(store: "Store", name: str, ttl: int) -> Taken:
     """Try once; a caller that is cancelled meanwhile gives back what it may have got."""
-    trying = store._spawn(store._engine.take_lock(name, ttl))
-    try:
-        return await asyncio.shield(trying)
-    except asyncio.CancelledError:
-        trying.add_done_callback(lambda done: _give_back(store, name, done))
-        raise
 
+    def give_back(taken: Taken) -> None:
+        if taken.fence is not None:
+            store._start(store._engine.renew_lock(name, taken.fence, FREE))
 
-def _give_back(store: "Store", name: str, trying: "asyncio.Task[Taken]") -> None:
-    if trying.cancelled() or trying.exception() is not None or trying.result().fence is None:
-        return
-    store._start(store._engine.renew_lock(name, trying.result().fence or 0, FREE))
+    return await store._obtain(store._engine.take_lock(name, ttl), give_back)
 
 
 class LockContext:
@@ -189,37 +183,32 @@ class LockContext:
             await self._store._quietly(self._store._engine.renew_lock(lock._name, lock._fence, FREE))
 
     async def _acquire(self) -> Lock:
-        store = self._store
+        store, limit = self._store, self._timeout
         store._check("Store.lock", None, write=True)
-        if self._timeout is not None and self._timeout <= 0:
+        if limit is not None and limit <= 0:
             return self._taken(await take(store, self._name, self._ttl))
         # One of a store's waiters tries and the others stand in line behind it: a release would wake them all, for one.
         turn = store._turns.setdefault(self._name, asyncio.Lock())
-        deadline = None if self._timeout is None else asyncio.get_running_loop().time() + self._timeout
         try:
-            async with asyncio.timeout_at(deadline):
-                await turn.acquire()
+            # The tries are under the limit too: a storage that hangs is no reason to wait longer.
+            async with asyncio.timeout(limit), turn:
+                store._check("Store.lock", None, write=True)  # closed meanwhile, perhaps
+                return await self._take_in_turn()
         except TimeoutError:
-            raise LockTimeout(self._name, self._timeout or 0.0) from None
-        try:
-            store._check("Store.lock", None, write=True)  # closed meanwhile, perhaps
-            return await self._take_in_turn(deadline)
-        finally:
-            turn.release()
+            raise LockTimeout(self._name, limit or 0.0) from None
 
     def _taken(self, taken: Taken) -> Lock:
         if taken.fence is None:
             raise LockTimeout(self._name, self._timeout or 0.0)
         return Lock(self._store, self._name, taken.fence, taken.expires_at)
 
-    async def _take_in_turn(self, deadline: float | None) -> Lock:
+    async def _take_in_turn(self) -> Lock:
         store = self._store
         async with store._watching(Topic(TopicKind.LOCK, self._name)) as watch:
             while True:
                 taken = await take(store, self._name, self._ttl)
-                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
-                if taken.fence is not None or (left is not None and left <= 0):
+                if taken.fence is not None:
                     return self._taken(taken)
-                pause = store._poll_interval if left is None else min(left, store._poll_interval)
+                pause = store._poll_after()
                 if await Pause().wait(watch, until=taken.expires_at, timeout=pause) is Signal.CLOSED:
                     raise Closed("store")

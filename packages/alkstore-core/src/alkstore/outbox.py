@@ -175,7 +175,7 @@ class Outbox:
                 return
             except DatabaseError as error:
                 LOGGER.warning("outbox %r: %s; trying again in %.1f s", self._name, error, backoff)
-                await _rest(backoff * store._random.uniform(0.5, 1.0), stop)
+                await store._rest(backoff * store._random.uniform(0.5, 1.0), stop)
                 backoff = min(backoff * 2, LONGEST_BACKOFF)
 
 
@@ -184,14 +184,6 @@ def _heed_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-async def _rest(seconds: float, stop: StopToken) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return
 
 
 async def _deliver(handle: JobHandle, delivery: Delivery) -> None:

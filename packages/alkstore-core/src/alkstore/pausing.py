@@ -19,9 +19,9 @@ class Pause:
 
     def cut(self) -> None:
         """End the wait that is under way, if any."""
-        if self._scope is not None:
-            self._scope.reschedule(0)
-            self._scope = None
+        scope, self._scope = self._scope, None
+        if scope is not None and not scope.expired():  # one that has run out ends by itself, and refuses this
+            scope.reschedule(0)
 
     async def wait(
         self,

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from alkstore import numbers
-from alkstore.engine import Signal, Topic, TopicKind, WakeEngine, Watch
+from alkstore.engine import Signal, Topic, TopicKind, Watch
 from alkstore.errors import AlkstoreError, Closed, DatabaseError, InvalidArgument
 
 __all__ = ["Renewal", "Surroundings"]
@@ -40,10 +40,9 @@ class Surroundings(Protocol):
     """What a renewal needs of its store."""
 
     @property
-    def _engine(self) -> WakeEngine: ...
-
-    @property
     def _random(self) -> random.Random: ...
+
+    async def _watch(self, topic: Topic) -> Watch: ...
 
 
 class Renewal:
@@ -101,7 +100,7 @@ class Renewal:
         self._began = self._loop.time()
         self._body = body
         self._cancelling = body.cancelling()
-        self._watch = await self._store._engine.watch(Topic(TopicKind.CLOCK))
+        self._watch = await self._store._watch(Topic(TopicKind.CLOCK))
         self._worker = self._loop.create_task(self._work(self._watch))
 
     async def __aexit__(

@@ -42,18 +42,19 @@ async def run(store: "Store", stop: StopToken) -> None:
     """Lead until ``stop`` or the store's close; `LeadershipLost` when refused or deposed. Rows: SCHED-09 to SCHED-15."""
     if stop.is_cancelled:
         return
-    taken = await take(store, SCHEDULER_LOCK, LEASE)
-    if taken.fence is None:
-        raise LeadershipLost(
-            "another runner holds the scheduler's lease; run supervise_schedules to stand by"
-        )
-    await _run_leading(store, taken.fence, taken.expires_at, stop)
+    with suppress(Closed), store._running():
+        taken = await take(store, SCHEDULER_LOCK, LEASE)
+        if taken.fence is None:
+            raise LeadershipLost(
+                "another runner holds the scheduler's lease; run supervise_schedules to stand by"
+            )
+        await _run_leading(store, taken.fence, taken.expires_at, stop)
 
 
 async def supervise(store: "Store", stop: StopToken) -> None:
     """Stand by, lead, and stand by again after a loss, until ``stop`` or the store's close. Rows: SCHED-13."""
     backoff = FIRST_BACKOFF
-    with suppress(Closed):
+    with suppress(Closed), store._running():
         while not stop.is_cancelled:
             try:
                 taken = await _stand_by(store, stop)
@@ -66,7 +67,7 @@ async def supervise(store: "Store", stop: StopToken) -> None:
             else:
                 continue
             # Out of the handler: what this raises is not to carry the error that was dealt with.
-            await _rest(backoff * store._random.uniform(0.5, 1.0), stop, store)
+            await store._rest(backoff * store._random.uniform(0.5, 1.0), stop)
             backoff = min(backoff * 2, LONGEST_BACKOFF)
 
 
@@ -75,32 +76,18 @@ async def _stand_by(store: "Store", stop: StopToken) -> Taken:
     async with store._watching(Topic(TopicKind.LOCK, SCHEDULER_LOCK)) as watch:
         taken = await take(store, SCHEDULER_LOCK, LEASE)
         if taken.fence is None:
-            until, limit = taken.expires_at, store._poll_interval
+            until, limit = taken.expires_at, store._poll_after()
             if await Pause().wait(watch, until=until, timeout=limit, stop=stop) is Signal.CLOSED:
                 raise Closed("store")
         return taken
 
 
 async def _run_leading(store: "Store", fence: int, lease_end: int, stop: StopToken) -> None:
-    with store._running():
-        runner = _Runner(store, fence, lease_end, stop)
-        try:
-            await runner.run()
-        except Closed:
-            return
-        finally:
-            # The next runner need not wait for the lapse; a lost lease is not freed by this.
-            await store._quietly(store._engine.renew_lock(SCHEDULER_LOCK, fence, 0))
-
-
-async def _rest(seconds: float, stop: StopToken, store: "Store") -> None:
     try:
-        async with store._watching(Topic(TopicKind.CLOCK)) as watch:
-            await Pause().wait(watch, timeout=seconds, stop=stop)
-    except DatabaseError:  # nothing can be heard, so not even the store's close ends this rest
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await stop.wait()
+        await _Runner(store, fence, lease_end, stop).run()
+    finally:
+        # The next runner need not wait for the lapse; a lost lease is not freed by this.
+        await store._quietly(store._engine.renew_lock(SCHEDULER_LOCK, fence, 0))
 
 
 class _Runner:
@@ -116,6 +103,7 @@ class _Runner:
         self._began = asyncio.get_running_loop().time()
         self._backoff = FIRST_BACKOFF
         self._is_stuck = False
+        self._error: DatabaseError | None = None
 
     async def run(self) -> None:
         while not self._stop.is_cancelled:
@@ -128,13 +116,15 @@ class _Runner:
                 # Without a watch the engine's time cannot be waited for, so the loop's decides.
                 if (asyncio.get_running_loop().time() - self._began) * 1_000_000 >= LEASE:
                     raise LeadershipLost("the scheduler's lease could not be renewed in time") from error
-            await _rest(self._next_backoff(), self._stop, self._store)
+            await self._store._rest(self._next_backoff(), self._stop)
 
     async def _work(self, watch: Watch) -> None:
         while not self._stop.is_cancelled:
             try:
-                until, limit = await self._tick(), None
+                # What was changed without a wake is seen by polling; every tick renews, so polls renew as well.
+                until, limit = await self._tick(), self._store._poll_after()
             except DatabaseError as error:
+                self._error = error
                 await self._check_lease(watch, error)
                 until, limit = self._lease_end, self._next_backoff()
             signal = await self._pause.wait(watch, until=until, timeout=limit, stop=self._stop)
@@ -153,8 +143,8 @@ class _Runner:
         self._is_stuck = True
         fired = await self._engine.fire_schedules((SCHEDULER_LOCK, self._fence))
         if not fired.led:
-            raise LeadershipLost("the scheduler's lease was lost between renewal and fire; nothing was fired")
-        self._is_stuck = False
+            raise self._lost("the scheduler's lease was lost between renewal and fire; nothing was fired")
+        self._is_stuck, self._error = False, None
         self._backoff = FIRST_BACKOFF
         end = self._lease_end
         # An end at the last instant of the calendar was clamped: a renewal counted back from it would be due for ever.
@@ -165,8 +155,13 @@ class _Runner:
         began = asyncio.get_running_loop().time()
         end = await self._engine.renew_lock(SCHEDULER_LOCK, self._fence, LEASE)
         if end is None:
-            raise LeadershipLost("the scheduler's lease lapsed or was taken; nothing was fired")
+            raise self._lost("the scheduler's lease lapsed or was taken; nothing was fired")
         self._lease_end, self._began = end, began
+
+    def _lost(self, text: str) -> LeadershipLost:
+        lost = LeadershipLost(text)
+        lost.__cause__ = self._error  # the storage was away before: that is why it lapsed
+        return lost
 
     async def _check_lease(self, watch: Watch, error: DatabaseError) -> None:
         LOGGER.warning("scheduler: %s; trying again", error)

@@ -109,7 +109,7 @@ class Store(Life):
 
         async def open_receiver() -> WakeReceiver:
             self._check("Store.listen", write=False)
-            return WakeReceiver(self, checked, await self._engine.watch(Topic(TopicKind.CHANNEL, checked)))
+            return WakeReceiver(self, checked, await self._watch(Topic(TopicKind.CHANNEL, checked)))
 
         return AwaitableContext(open_receiver, WakeReceiver.aclose)
 

@@ -22,9 +22,6 @@ __all__ = ["EventReceiver", "Stream", "new_event", "new_events"]
 PAGE: Final = 500
 """Events that a receiver holds at most: what bounds its memory, and what one round trip brings."""
 
-POLL_JITTER: Final = 0.1
-"""Part of ``poll_interval`` by which a poll comes earlier, so that those woken together do not poll together."""
-
 
 class Stream:
     """An append-only log of events with one saved position a consumer. A handle: it holds nothing.
@@ -133,7 +130,7 @@ class Stream:
             store = self._store
             store._check("Stream.subscribe", write=False)
             # Watch first, then look where to start: the other way round loses what is committed in between.
-            watch = await store._engine.watch(Topic(TopicKind.STREAM, self._name))
+            watch = await store._watch(Topic(TopicKind.STREAM, self._name))
             try:
                 return EventReceiver(self, who, watch, await self._start(who, start))
             except BaseException:
@@ -313,7 +310,7 @@ class EventReceiver(Receiver):
     async def _hear(self) -> bool:
         """Wait until it is worth reading again; False if there will be nothing more to hear."""
         try:
-            signal = await Pause().wait(self._watch, timeout=self._poll_after())
+            signal = await Pause().wait(self._watch, timeout=self._store._poll_after())
         except DatabaseError as error:
             self._fail(error)
             return False
@@ -332,12 +329,6 @@ class EventReceiver(Receiver):
         # Remembered until a read succeeds: a cancelled or failed read must not use up the wake.
         self._is_behind = True
         return not self._is_ended
-
-    def _poll_after(self) -> float:
-        store = self._store
-        if not store._engine.traits.batches:  # no I/O, so nobody to spread the polls for
-            return store._poll_interval
-        return store._poll_interval * (1 - POLL_JITTER * store._random.random())
 
     async def _read(self) -> None:
         try:

@@ -61,8 +61,8 @@ class Tx:
     """
 
     __slots__ = (
-        "__weakref__", "_acked", "_begun", "_is_busy", "_is_cut_off", "_is_ended", "_is_joined", "_positions", "_store",
-        "_task", "_tx"
+        "__weakref__", "_acked", "_begun", "_is_busy", "_is_cut_off", "_is_ended", "_is_joined", "_is_landing",
+        "_positions", "_store", "_task", "_tx"
     )  # fmt: skip
 
     def __init__(self, store: "Store", tx: EngineTransaction, begun: str, *, joined: bool) -> None:
@@ -73,6 +73,7 @@ class Tx:
         self._is_ended = False
         self._is_busy = False
         self._is_cut_off = False
+        self._is_landing = False
         self._task = asyncio.current_task()
         self._acked: list[JobHandle] = []
         self._positions: dict[tuple[str, str], int] = {}
@@ -304,11 +305,13 @@ class Tx:
         """
         self._check_own("commit")
         with self._using():
+            self._is_landing = True
             try:
-                await self._tx.commit()
+                with self._store._running():  # the store's close lets a commit finish that was handed over
+                    await self._tx.commit()
             except BaseException:
                 if self._tx.is_open:  # a commit cut short must not leave it open in the storage
-                    await self._store._quietly(self._tx.rollback())
+                    await self._roll_back()
                 self._end(reopen=True)
                 raise
             self._end(reopen=False)
@@ -323,7 +326,8 @@ class Tx:
         self._check_own("rollback")
         with self._using():
             try:
-                await self._tx.rollback()
+                # Cut short it would stay open in the storage, with all that it holds.
+                await self._store._shielded(self._undo())
             finally:
                 self._end(reopen=True)
 
@@ -396,6 +400,24 @@ class Tx:
             for handle in acked:
                 handle._consumed = None
 
+    async def _undo(self) -> None:
+        try:
+            await self._tx.rollback()
+        finally:
+            if self._tx.is_open:  # who cannot be told to roll back is to let go of it all the same
+                self._tx.abandon()
+
+    async def _roll_back_early(self) -> None:
+        """Roll back for the store's close, unless it is the caller's, or its commit is under way."""
+        if not self._is_joined and not self._is_landing:
+            await self._undo()
+            self._abandon()
+
+    def _cut_off(self) -> None:
+        """Let go of it for the store's close; a commit under way is the engine's to end."""
+        if not self._is_landing:
+            self._abandon()
+
     def _abandon(self) -> None:
         """End it from a finaliser or from the store's close: nothing lands."""
         if not self._is_ended:
@@ -440,7 +462,7 @@ class Tx:
     async def _roll_back(self) -> None:
         try:
             # A second cancellation must not leave it open, and a failing rollback must not hide the first error.
-            await self._store._shielded(self._tx.rollback())
+            await self._store._shielded(self._undo())
         except AlkstoreError as error:
             LOGGER.warning("rollback of the transaction begun at %s failed: %s", self._begun, error)
         finally:
