@@ -117,6 +117,18 @@ def test_a_planned_case_that_never_ran_is_not_tested() -> None:
     assert status_of(result, "Q-01") is Status.NOT_TESTED
 
 
+def test_a_cell_shows_a_broken_promise_before_a_method_that_is_missing() -> None:
+    unwritten, broken = a_case("Q-01", "one"), a_case("Q-01", "two")
+    outcomes = {
+        unwritten: Outcome(status=Status.FAIL, reason="not implemented: begin", missing="begin"),
+        broken: Outcome(status=Status.FAIL, reason="a job is given once"),
+    }
+
+    result = judge(COLUMN, [unwritten, broken], outcomes, {})
+
+    assert [cell.outcome.reason for cell in result.cells if cell.row == "Q-01"] == ["a job is given once"]
+
+
 def test_a_cell_shows_the_worst_of_its_functions() -> None:
     good, bad = a_case("Q-01", "good"), a_case("Q-01", "bad")
     outcomes = {good: Outcome(status=Status.PASS), bad: Outcome(status=Status.FAIL, reason="bad")}
