@@ -14,7 +14,6 @@ it carries the others.
 
 import asyncio
 import contextvars
-import copy
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
@@ -261,16 +260,7 @@ class _Lane(Generic[Item, Result]):
 def _fail(calls: Iterable[_Call[Item, Result]], error: Exception) -> None:
     for call in calls:
         if not call.answer.done():
-            call.answer.set_exception(_own(error))
-
-
-def _own(error: Exception) -> Exception:
-    """Give each caller an error of its own: raised in several tasks, one would collect the tracebacks of all."""
-    if not isinstance(error, AlkstoreError):
-        return error
-    twin = copy.copy(error)
-    twin.__cause__ = error.__cause__
-    return twin
+            call.answer.set_exception(error._twin() if isinstance(error, AlkstoreError) else error)
 
 
 def unanswered() -> DatabaseError:

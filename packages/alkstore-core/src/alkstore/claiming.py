@@ -186,4 +186,4 @@ class ClaimPump:
     def _fail(self, error: Exception) -> None:
         for want in list(self._wants):
             if not want.future.done():
-                want.future.set_exception(error)
+                want.future.set_exception(error._twin() if isinstance(error, AlkstoreError) else error)

@@ -21,7 +21,8 @@
 A class builds its text from its fields, so the text cannot drift between the places that raise it.
 """
 
-from typing import Final
+import copy
+from typing import Final, Self
 
 __all__ = [
     "AlkstoreError",
@@ -73,6 +74,12 @@ class AlkstoreError(Exception):
 
     def _text(self) -> str:
         return " ".join(str(part) for part in self.args)
+
+    def _twin(self) -> Self:
+        """Give another one like it: raised in several tasks, a single one would collect the tracebacks of all."""
+        twin = copy.copy(self)
+        twin.__cause__ = self.__cause__
+        return twin
 
 
 class InvalidName(AlkstoreError, ValueError):
