@@ -21,11 +21,13 @@ class Wire:
     """What befalls the calls of an engine; a transaction's are named ``tx.commit`` and so on.
 
     A call waits at its gate before the work or after it, fails before the work or loses its answer after it. Every
-    call takes ``turns`` of the loop each way. What was sent is done, whether or not the caller waits for the answer.
+    call takes ``turns`` of the loop each way. Where it ``persists``, as in a thread, what was sent is done although
+    its caller was cancelled; elsewhere only if that came after the work.
     """
 
     def __init__(self, turns: int = 0) -> None:
         self.turns = turns
+        self.persists = False
         self.before: dict[str, asyncio.Event] = {}
         self.after: dict[str, asyncio.Event] = {}
         self.refusing: Counter[str] = Counter()
@@ -35,6 +37,13 @@ class Wire:
         self.is_deaf = False
 
     async def carry(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+        if not self.persists:
+            return await self._carry(name, work)
+        call = asyncio.ensure_future(self._carry(name, work))
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(call)
+
+    async def _carry(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
         self.calls[name] += 1
         await self._pass(self.before.get(name))
         if self.refusing[name] > 0:
