@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from faulty import FaultyStore, turn, warped
 
-from alkstore import Closed, JobHandle, StopToken, Tx
+from alkstore import Closed, DatabaseError, JobHandle, StopToken, Tx
 from alkstore.names import SCHEDULER_LOCK
 
 CALLS = ("insert_jobs", "claim_jobs", "take_lock", "begin", "fire_schedules", "sweep_jobs", "watch")
@@ -236,3 +236,25 @@ async def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it() -> None
     await second
 
     assert (first.cancelled(), store.wire.done["aclose"]) == (True, 1)
+
+
+@warped
+async def test_a_flush_that_hangs_through_a_close_is_over_with_it() -> None:
+    store = await FaultyStore()
+    gate = store.wire.hang("insert_jobs")
+    first = asyncio.ensure_future(store.queue("q").enqueue(1))
+    await turn()
+    second = asyncio.ensure_future(store.queue("q").enqueue(2))
+    await turn()
+    gate.set()
+    gate.clear()  # for those who come next
+    await first
+    await turn()
+
+    await store.aclose()
+
+    tasks = asyncio.all_tasks()
+    assert len(tasks - {second}) == 1
+    with pytest.raises(DatabaseError) as caught:
+        await second
+    assert caught.value.outcome_unknown

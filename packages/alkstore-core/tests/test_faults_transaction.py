@@ -148,3 +148,25 @@ async def test_a_claim_acked_in_a_transaction_is_open_again_however_it_fails() -
             assert committing.cancelled() or committing.exception() is not None
 
             assert await handle.ack() is (fault != "lose")
+
+
+@warped
+async def test_a_block_that_goes_on_over_the_error_that_ended_its_transaction_is_told_at_its_end() -> None:
+    async with FaultyStore() as store:
+        first = await asyncio.ensure_future(begin(store))
+        await first.read_from_consumer("s", "one")
+
+        async def write() -> None:
+            async with store.begin_tx() as tx:
+                await tx.enqueue("q", "lost")
+                await tx.read_from_consumer("s", "two")
+                waiting = asyncio.ensure_future(first.read_from_consumer("s", "two"))
+                await turn()
+                with pytest.raises(DatabaseError, match="waits for this one"):
+                    await tx.read_from_consumer("s", "one")
+                await waiting
+
+        with pytest.raises(Closed):
+            await asyncio.ensure_future(write())
+        await first.rollback()
+        assert (await store.queue("q").stats()).ready == 0

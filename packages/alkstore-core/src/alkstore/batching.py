@@ -32,6 +32,9 @@ MAX_BYTES: Final = 1 << 20
 CLOSE_LIMIT: Final = 5.0
 """Seconds that `Batcher.close` waits for what was accepted (DUR-06)."""
 
+LAST_CALL: Final = 1.0
+"""Seconds that a flush has to end once it was cancelled."""
+
 PATIENCE: Final = 1.0
 """Seconds. A call that is at fault fails at once; an error that took longer is the storage's (a lock, a lost server), and
 trying each call by itself would let the last caller wait a thousand times as long."""
@@ -79,7 +82,8 @@ class Batcher:
     async def close(self, limit: float = CLOSE_LIMIT) -> None:
         """Refuse further calls with `Closed` and let those accepted finish, for so many seconds.
 
-        What is still in line then is `Closed`; what was handed to the engine is a `DatabaseError` of unknown outcome.
+        What is still in line then is `Closed`, and what a flush of the line has in hand is a `DatabaseError` of unknown
+        outcome. A caller that flushes itself is inside the engine: its `aclose` ends that call.
         """
         lanes = (self._jobs, self._settles, self._events, self._wakes)
         for lane in lanes:
@@ -90,8 +94,9 @@ class Batcher:
         except TimeoutError:
             pass  # told to the callers, who have the use of it
         finally:
-            for lane in lanes:
-                lane.abort()
+            flushers = {flusher for lane in lanes if (flusher := lane.abort()) is not None}
+            if flushers:
+                await asyncio.wait(flushers, timeout=LAST_CALL)
 
 
 def _settle_size(settle: Settle) -> int:
@@ -247,10 +252,13 @@ class _Lane(Generic[Item, Result]):
             self._drained = self._drained or asyncio.Event()
             await self._drained.wait()
 
-    def abort(self) -> None:
-        if self._flusher is not None:
-            self._flusher.cancel()
+    def abort(self) -> asyncio.Task[None] | None:
+        """Give up what is in line or in hand; gives the task that ends with it."""
+        flusher = self._flusher
+        if flusher is not None:
+            flusher.cancel()
         self._drop()
+        return flusher
 
     def _drop(self) -> None:
         _fail(self._line, Closed("store"))

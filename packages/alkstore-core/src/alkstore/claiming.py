@@ -89,8 +89,9 @@ class ClaimPump:
             return await want.future
         except asyncio.CancelledError:
             # The jobs were handed over, but the cancellation reached the task first: nobody will see them.
-            if want.future.done() and not want.future.cancelled() and want.future.exception() is None:
-                self._start(self._release(want.future.result()))
+            handed = want.future
+            if handed.done() and not handed.cancelled() and handed.exception() is None and handed.result():
+                self._start(self._release(handed.result()))
             raise
         finally:
             self._wants.pop(want, None)

@@ -1,13 +1,22 @@
 """Named locks: a lease with a fence, taken at once or waited for."""
 
 import asyncio
+import logging
 from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from alkstore import numbers
 from alkstore.engine import Signal, Taken, Topic, TopicKind
-from alkstore.errors import Closed, HandleConsumed, InvalidArgument, LockLost, LockTimeout
+from alkstore.errors import (
+    AlkstoreError,
+    Closed,
+    HandleConsumed,
+    InvalidArgument,
+    LockLost,
+    LockTimeout,
+    show,
+)
 from alkstore.pausing import Pause
 from alkstore.renewal import Renewal
 from alkstore.stamps import Duration
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lock", "LockContext", "take"]
 
+LOGGER: Final = logging.getLogger("alkstore")
 FREE: Final = 0
 """The ttl that ends a lease."""
 
@@ -100,11 +110,17 @@ class Lock:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._is_released:
-            self._check(
-                "Lock.release"
-            )  # in this task: a child's would not be taken for the transaction's own
+        if self._is_released:
+            return
+        try:
+            # Checked in this task: a child's would not be taken for the transaction's own.
+            self._check("Lock.release")
             await self._store._shielded(self._free())
+        except AlkstoreError as error:
+            if exc is None:
+                raise
+            # The body's own end is the first error: a release that fails after it must not take its place.
+            LOGGER.warning("lock %s was left to lapse: %s", show(self._name), error)
 
     async def _free(self) -> bool:
         self._is_released = True

@@ -143,7 +143,11 @@ class Renewal:
             if not is_early and not await self._keep(watch):
                 break
             instant = self._next()
-        if self._is_lost and not self._has_cancelled:
+
+    def _lose(self) -> None:
+        # At once: the attempt that hangs may take long to be cancelled, and the block goes on without its lease.
+        self._is_lost = True
+        if not self._has_cancelled:
             self._has_cancelled = True
             self._body.cancel()
 
@@ -176,7 +180,8 @@ class Renewal:
             await asyncio.wait((attempt, limit), return_when=asyncio.FIRST_COMPLETED)
             if attempt.done():
                 return attempt.result()
-            self._is_lost = not self._is_abandoned and not self._is_over()
+            if not self._is_abandoned and not self._is_over():
+                self._lose()
             return False
         finally:
             attempt.cancel()
@@ -203,18 +208,17 @@ class Renewal:
         except Closed:
             self._is_abandoned = True
             return False
-        except (
-            Exception
-        ) as error:  # whatever it is, nobody renews any more, and the block must not go on unaware
+        except Exception as error:
+            # Whatever it is, nobody renews any more, and the block must not go on unaware.
             self._error = error
-            self._is_lost = True
+            self._lose()
             return False
         if end is not None:
             self._began, self._error = began, None
             return True
         if self._is_over():  # asked again: the block may have ended it while the renewal was under way
             return None
-        self._is_lost = True
+        self._lose()
         return False
 
     # ------------------------------------------------------------ a clean exit

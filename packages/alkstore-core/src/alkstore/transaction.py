@@ -17,6 +17,7 @@ from alkstore.errors import (
     AlkstoreError,
     ClaimLost,
     Closed,
+    DatabaseError,
     HandleConsumed,
     InvalidArgument,
     OffsetConflict,
@@ -385,6 +386,10 @@ class Tx:
         self._task = asyncio.current_task()
         try:
             yield
+        except DatabaseError:
+            # Ended by the engine, not by the block: a block that goes on over this error is told at its end.
+            self._is_cut_off = not self._is_landing and not self._tx.is_open
+            raise
         finally:
             self._is_busy = False
             if not self._is_ended and not self._tx.is_open:
@@ -448,7 +453,7 @@ class Tx:
             return
         if not self._is_open:
             self._end(reopen=True)
-            if exc is None and self._is_cut_off:  # the block believes that it has committed
+            if exc is None and self._is_cut_off:  # or the block would believe that it has committed
                 raise Closed("transaction")
             return
         try:

@@ -106,7 +106,7 @@ class _HubWatch:
     def poll(self) -> Signal | None:
         if self._ended:
             if self._error is not None:
-                raise self._error
+                raise self._error._twin()  # one error for every watch and every look
             return Signal.CLOSED
         if self._reconnected:
             self._reconnected = False
