@@ -258,3 +258,38 @@ async def test_a_flush_that_hangs_through_a_close_is_over_with_it() -> None:
     with pytest.raises(DatabaseError) as caught:
         await second
     assert caught.value.outcome_unknown
+
+
+@warped
+async def test_a_subscription_whose_start_is_read_while_the_store_closes_is_not_handed_out() -> None:
+    store = await FaultyStore()
+    gate = store.wire.hang("read_head")
+    opening = asyncio.ensure_future(_subscribe(store))
+    await turn()
+
+    holding = store.wire.hang("aclose")
+    closing = asyncio.ensure_future(store.aclose())
+    await turn()
+    gate.set()
+    await turn()
+
+    assert opening.done()
+    with pytest.raises(Closed):
+        await opening
+    holding.set()
+    await closing
+    assert store.open_watches == []
+
+
+@warped
+async def test_a_delivery_may_close_its_store() -> None:
+    store = await FaultyStore()
+    await store.outbox("o").enqueue(1)
+
+    async def deliver(handle: JobHandle) -> None:
+        await store.aclose()
+
+    async with asyncio.timeout(60):
+        await store.outbox("o").run(deliver, stop=StopToken())
+
+    assert store.wire.done["aclose"] == 1

@@ -132,7 +132,9 @@ class Stream:
             # Watch first, then look where to start: the other way round loses what is committed in between.
             watch = await store._watch(Topic(TopicKind.STREAM, self._name))
             try:
-                return EventReceiver(self, who, watch, await self._start(who, start))
+                after = await self._start(who, start)
+                store._check("Stream.subscribe", write=False)  # closed meanwhile, perhaps
+                return EventReceiver(self, who, watch, after)
             except BaseException:
                 watch.close()
                 raise
