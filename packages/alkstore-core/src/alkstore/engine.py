@@ -294,7 +294,9 @@ class EngineTransaction(Protocol):
         """
 
     async def rollback(self) -> None:
-        """Leave no trace; harmless on an ended transaction."""
+        """Leave no trace; harmless on an ended transaction. The store's close calls it while another call may be inside:
+        that one ends, with `Closed` or `DatabaseError`.
+        """
 
     def abandon(self) -> None:
         """End without awaiting, from the garbage collector: nothing lands, everything held is freed."""
@@ -315,7 +317,11 @@ class TransactionEngine(Protocol):
         """Give the names that have rows. Never writes."""
 
     async def aclose(self) -> None:
-        """Finish what was handed over, roll open transactions back, end every watch with CLOSED, free everything."""
+        """Finish what was handed over, roll open transactions back, end every watch with CLOSED, free everything.
+
+        What is still inside when core calls this has used up its five seconds (DUR-06): a flush, a commit, a read. Such a
+        call must not outlive this one: it ends with its answer, or with `DatabaseError` of unknown outcome.
+        """
 
 
 class Engine(QueueEngine, StreamEngine, WakeEngine, LockEngine, ScheduleEngine, TransactionEngine, Protocol):
