@@ -103,3 +103,15 @@ async def test_who_stands_in_line_for_a_lock_hears_of_his_timeout_and_of_the_clo
             await waiters[0]
         with pytest.raises(asyncio.CancelledError):
             await waiters[2]
+
+
+async def test_a_lock_block_renews_at_once_after_a_shorter_renewal_of_its_own() -> None:
+    clock = ManualClock()
+    async with MemStore(clock=clock) as store, store.lock("report", 30) as lock:
+        await clock.settle()
+        await lock.renew(1)
+        await clock.settle()  # one jump of the clock would pass the new end before anybody had a turn
+        await clock.advance(2)
+
+        assert await store.try_lock("report", 30) is None
+        assert lock.held

@@ -157,6 +157,25 @@ async def test_a_cancellation_during_the_outcome_of_a_block_does_not_leave_its_j
         assert (stats.processing, stats.ready) == ((0, 0) if is_good else (0, 1))
 
 
+async def test_a_hold_renews_at_once_after_a_shorter_heartbeat_of_its_block() -> None:
+    clock = ManualClock()
+    async with MemStore(clock=clock) as store:
+        queue = store.queue("q", visibility_timeout=30)
+        await queue.enqueue(1)
+        handle = await queue.claim_one()
+        assert handle is not None
+
+        async with handle.hold():
+            await clock.settle()
+            await handle.heartbeat(1)
+            await clock.settle()  # one jump of the clock would pass the new end before anybody had a turn
+            await clock.advance(2)
+            job = await queue.get_job(handle.job.id)
+
+        assert job is not None
+        assert job.deadline == clock.datetime + timedelta(seconds=28)
+
+
 async def test_a_hold_leaves_a_longer_heartbeat_of_its_block_alone() -> None:
     clock = ManualClock()
     async with MemStore(clock=clock) as store:

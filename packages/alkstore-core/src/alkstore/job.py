@@ -29,7 +29,7 @@ class JobHandle:
     a body that settled the handle itself is left at that. Rows: Q-09, Q-15, Q-28.
     """
 
-    __slots__ = ("_consumed", "_deadline", "_job", "_record", "_store")
+    __slots__ = ("_consumed", "_deadline", "_hold", "_job", "_record", "_store")
 
     def __init__(self, store: "Store", record: JobRecord) -> None:
         self._store = store
@@ -37,6 +37,7 @@ class JobHandle:
         self._job: Job | None = None
         self._consumed: str | None = None
         self._deadline = record.deadline or 0
+        self._hold: Renewal | None = None
 
     @property
     def job(self) -> Job:
@@ -152,7 +153,7 @@ class JobHandle:
         Rows: Q-14.
         """
         record = self._record
-        return Renewal(
+        self._hold = Renewal(
             self._store,
             renew=lambda: self._renew(record.visibility_timeout),
             end=lambda: self._deadline,
@@ -161,6 +162,7 @@ class JobHandle:
             is_over=lambda: self._consumed is not None,
             check=lambda: self._check("JobHandle.hold"),
         )
+        return self._hold
 
     def _check(self, operation: str, twin: str | None = None) -> None:
         self._store._check(operation, twin, write=True)
@@ -177,7 +179,9 @@ class JobHandle:
         beat = Heartbeat(record.queue, record.id, record.token or 0, window)
         end = (await self._store._writer.settle_jobs((beat,)))[0]
         if end is not None:
-            self._deadline = end
+            before, self._deadline = self._deadline, end
+            if end < before and self._hold is not None:
+                self._hold.note_sooner()
         return end
 
     async def _settle(self, settle: Settle, operation: str, done: str) -> bool:

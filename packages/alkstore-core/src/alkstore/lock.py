@@ -37,7 +37,7 @@ class Lock:
     A handle that is dropped keeps the lock until its ttl runs out. Rows: LOCK-01 to LOCK-07.
     """
 
-    __slots__ = ("_expires_at", "_fence", "_is_held", "_is_released", "_name", "_store")
+    __slots__ = ("_expires_at", "_fence", "_is_held", "_is_released", "_name", "_renewal", "_store")
 
     def __init__(self, store: "Store", name: str, fence: int, expires_at: int) -> None:
         self._store = store
@@ -46,6 +46,7 @@ class Lock:
         self._expires_at = expires_at
         self._is_held = True
         self._is_released = False
+        self._renewal: Renewal | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +102,9 @@ class Lock:
         if end is None:
             self._is_held = False
         else:
-            self._expires_at = end
+            before, self._expires_at = self._expires_at, end
+            if end < before and self._renewal is not None:
+                self._renewal.note_sooner()
         return end
 
     async def __aenter__(self) -> Self:
@@ -166,7 +169,7 @@ class LockContext:
         if self._lock is not None:
             raise InvalidArgument("a lock context is entered once; call store.lock again")
         lock = self._lock = await self._acquire()
-        self._renewal = Renewal(
+        self._renewal = lock._renewal = Renewal(
             self._store,
             renew=lambda: lock._renew(self._ttl),
             end=lambda: lock._expires_at,

@@ -24,6 +24,7 @@ from typing import Final, Protocol
 from alkstore import numbers
 from alkstore.engine import Signal, Topic, TopicKind, Watch
 from alkstore.errors import AlkstoreError, Closed, DatabaseError, InvalidArgument
+from alkstore.pausing import Pause
 
 __all__ = ["Renewal", "Surroundings"]
 
@@ -90,6 +91,8 @@ class Renewal:
         self._has_cancelled = False
         self._watch: Watch | None = None
         self._worker: asyncio.Task[None] | None = None
+        self._pause = Pause()
+        self._is_keeping = False
 
     async def __aenter__(self) -> None:
         body = asyncio.current_task()
@@ -133,6 +136,13 @@ class Renewal:
         finally:
             watch.close()
 
+    def note_sooner(self) -> None:
+        """Hear that the block itself moved the end to an earlier instant: the worker sleeps for the old one."""
+        if (
+            not self._is_keeping
+        ):  # an attempt under way gives a new end anyway, and its limit is no sleep to cut short
+            self._pause.cut()
+
     # ------------------------------------------------------------ the worker
 
     async def _work(self, watch: Watch) -> None:
@@ -157,16 +167,16 @@ class Renewal:
         return end if end >= numbers.MAX_INSTANT else end - self._window * 2 // 3
 
     async def _sleep(self, watch: Watch, instant: int) -> bool:
-        """Wait for an instant of the engine's time; False if the store closed."""
+        """Wait for an instant of the engine's time, or until the end comes sooner; False if the store closed."""
         while not self._is_deaf:
             try:
-                signal = await watch.wait(until=instant)
+                signal = await self._pause.wait(watch, until=instant)
             except DatabaseError:
                 self._is_deaf = True  # the engine may still renew: time goes on by the loop's clock
             else:
                 if signal is Signal.CLOSED:
                     self._is_abandoned = True
-                if signal in (Signal.DUE, Signal.CLOSED):
+                if signal in (None, Signal.DUE, Signal.CLOSED):
                     return not self._is_abandoned
         ahead = self._window - (self._end() - instant)
         await asyncio.sleep(self._began + ahead / SECOND - self._loop.time())
@@ -174,6 +184,7 @@ class Renewal:
 
     async def _keep(self, watch: Watch) -> bool:
         """Renew before the end comes; False if that is no use any more: lost, over, or the store closed."""
+        self._is_keeping = True
         attempt = self._loop.create_task(self._attempt())
         limit = self._loop.create_task(self._sleep(watch, self._end()))
         try:
@@ -187,6 +198,7 @@ class Renewal:
             attempt.cancel()
             limit.cancel()
             await asyncio.wait((attempt, limit))
+            self._is_keeping = False
 
     async def _attempt(self) -> bool:
         """Renew, again and again while the engine fails; False if it answered that there is nothing to renew."""
