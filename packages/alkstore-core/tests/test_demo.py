@@ -107,7 +107,7 @@ def test_the_standard_library_is_the_default_tree() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a process group")
 def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
-    command_line = [sys.executable, "-m", "alkstore.cli", "demo", "--json"]
+    command_line = [sys.executable, "-m", "alkstore", "demo", "--json"]
     # The demo's first line on its standard error comes from the open store: from there on it is at work.
     with subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None

@@ -29,6 +29,7 @@ class Holds:
     def __init__(self, wait_timeout: float) -> None:
         self._wait_timeout = wait_timeout
         self._holders: dict[Position, Holder] = {}
+        self._held: dict[Holder, list[Position]] = {}
         self._waiters: dict[Position, deque[tuple[Holder, asyncio.Future[bool]]]] = {}
         self._wanted: dict[Holder, Position] = {}
 
@@ -39,7 +40,10 @@ class Holds:
             DatabaseError: Another transaction held it for too long, or waits for this very one.
             Closed: The transaction ended meanwhile.
         """
-        owner = self._holders.setdefault(position, holder)
+        owner = self._holders.get(position)
+        if owner is None:
+            self._give(position, holder)
+            return
         if owner is holder:
             return
         if self._would_close_a_circle(owner, holder):
@@ -56,14 +60,18 @@ class Holds:
             for waiter, future in self._waiters[wanted]:
                 if waiter is holder and not future.done():
                     future.set_result(False)
-        for position in [held for held, owner in self._holders.items() if owner is holder]:
+        for position in self._held.pop(holder, ()):
             del self._holders[position]
             self._hand_on(position)
+
+    def _give(self, position: Position, holder: Holder) -> None:
+        self._holders[position] = holder
+        self._held.setdefault(holder, []).append(position)
 
     def _hand_on(self, position: Position) -> None:
         for waiter, future in self._waiters.get(position, ()):
             if not future.done():
-                self._holders[position] = waiter
+                self._give(position, waiter)
                 del self._wanted[waiter]  # it waits for nothing any more, even before its task runs again
                 future.set_result(True)
                 return

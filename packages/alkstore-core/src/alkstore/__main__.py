@@ -1,4 +1,4 @@
-"""``python -m alkstore.cli``."""
+"""``python -m alkstore``."""
 
 from alkstore.cli import main
 
