@@ -180,12 +180,10 @@ def block_renews_nothing(patch: Patch) -> None:
 
 @mutant("lost-lock-goes-unnoticed", kills="LOCK-06")
 def lost_lock_goes_unnoticed(patch: Patch) -> None:
-    async def work(renewal: Renewal, watch: Any) -> None:
-        while await renewal._sleep(watch, renewal._next()):
-            if not await renewal._keep(watch):
-                return
+    def lose(renewal: Renewal) -> None:
+        """Tell nobody."""
 
-    patch.attribute(Renewal, "_work", work)
+    patch.attribute(Renewal, "_lose", lose)
 
 
 @mutant("cancelled-wait-keeps-the-lock", kills="LOCK-06")

@@ -27,7 +27,8 @@ from alkstore.errors import (
 )
 from alkstore.stamps import Duration
 from alkstore.stop import StopToken
-from alkstore.transaction import OUTSIDE, Tx
+from alkstore.transaction import OUTSIDE
+from alkstore.tx_life import TxLife
 
 __all__ = ["Endable", "Life"]
 
@@ -81,7 +82,7 @@ class Life:
         self._label = name
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._transactions: weakref.WeakSet[Tx] = weakref.WeakSet()
+        self._transactions: weakref.WeakSet[TxLife] = weakref.WeakSet()
         self._open_transactions = 0
         self._tracked: weakref.WeakSet[Endable] = weakref.WeakSet()
         self._pumps: dict[str, ClaimPump] = {}
@@ -276,11 +277,11 @@ class Life:
     def _untrack(self, receiver: Endable) -> None:
         self._tracked.discard(receiver)
 
-    def _tx_begun(self, tx: Tx) -> None:
+    def _tx_begun(self, tx: TxLife) -> None:
         self._transactions.add(tx)
         self._open_transactions += 1
 
-    def _tx_ended(self, tx: Tx) -> None:
+    def _tx_ended(self, tx: TxLife) -> None:
         self._transactions.discard(tx)
         self._open_transactions -= 1
 
