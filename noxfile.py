@@ -23,7 +23,7 @@ CODE = ["noxfile.py", "docs", "packages", "tests", "tools"]
 
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["lint", "types", "tests", "contract"]
+nox.options.sessions = ["lint", "types", "tests", "contract", "selftest"]
 # A developer may have one Python only; the continuous integration asks for each by name.
 nox.options.error_on_missing_interpreters = False
 
@@ -56,6 +56,13 @@ def contract(session: nox.Session) -> None:
     """Run the contract: ``nox -s contract -- --alk-engine mem --alk-row Q-07``."""
     _install(session, "test")
     session.run("python", "-m", "pytest", *SUITE, *(session.posargs or ["--alk-engine", "mem"]))
+
+
+@nox.session
+def selftest(session: nox.Session) -> None:
+    """Plant every fault of the checkout, and see its row find it."""
+    _install(session, "test")
+    session.run("python", "-m", "pytest", "--alk-selftest", *session.posargs)
 
 
 @nox.session(name="contract-soak")

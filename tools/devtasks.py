@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace, rest: list[str]) -> list[Outcome]:
         return [_demo(python, rest)]
     if options.task == "soak":
         return [_soak(python, options.times)]
-    return [_unit(python), _contract(python)]
+    return [_unit(python), _selftest(python), _contract(python)]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +87,13 @@ def judge_unit(code: int, report: Path) -> Outcome:
     if code == 0 and good:
         return Outcome(True, f"{good} unit tests passed")
     return Outcome(False, f"{bad} of {good + bad} unit tests failed (pytest ended with code {code})")
+
+
+def _selftest(python: Path) -> Outcome:
+    code = _pytest(python, ["--alk-selftest"])
+    if code == 0:
+        return Outcome(True, "every planted fault was found by its row")
+    return Outcome(False, f"planted faults went unnoticed (pytest ended with code {code})")
 
 
 def _contract(python: Path) -> Outcome:
