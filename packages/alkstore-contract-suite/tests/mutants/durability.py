@@ -47,6 +47,17 @@ def closed_store_still_writes(patch: Patch) -> None:
     patch.attribute(State, "enter", lambda state: state.reap())
 
 
+@mutant("closed-store-still-runs", kills="DUR-06")
+def closed_store_still_runs(patch: Patch) -> None:
+    original = Life._check
+
+    def lax(store: Life, operation: str, twin: str | None = None, *, write: bool) -> None:
+        if store._state != "closed" or not operation.endswith(("run", "_schedules")):
+            original(store, operation, twin, write=write)
+
+    patch.attribute(Life, "_check", lax)
+
+
 @mutant("close-leaves-claims-waiting", kills="DUR-06")
 def close_leaves_claims_waiting(patch: Patch) -> None:
     patch.attribute(ClaimPump, "close", lambda pump: setattr(pump, "_is_closed", True))

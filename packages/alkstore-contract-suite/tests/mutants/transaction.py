@@ -173,6 +173,17 @@ def writes_beside_the_tx_are_let_through(patch: Patch) -> None:
     patch.attribute(Life, "_check_outside", lambda store, operation, twin: None)
 
 
+@mutant("runners-pass-beside-the-tx", kills="TX-07")
+def runners_pass_beside_the_tx(patch: Patch) -> None:
+    original = Life._check_outside
+
+    def lax(store: Store, operation: str, twin: str | None) -> None:
+        if operation not in ("Outbox.run", "Store.run_schedules", "Store.supervise_schedules"):
+            original(store, operation, twin)
+
+    patch.attribute(Life, "_check_outside", lax)
+
+
 @mutant("siblings-are-blamed", kills="TX-07")
 def siblings_are_blamed(patch: Patch) -> None:
     def blame(store: Store, operation: str, twin: str | None) -> None:

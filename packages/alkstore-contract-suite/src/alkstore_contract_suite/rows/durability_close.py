@@ -16,6 +16,7 @@ from alkstore import (
     Lock,
     StopToken,
     Store,
+    StreamEvent,
     Tx,
     WakeReceiver,
 )
@@ -36,6 +37,7 @@ class Bench(NamedTuple):
     tx: Tx
     wakes: WakeReceiver
     events: EventReceiver
+    event: StreamEvent
 
 
 async def _bench(ctx: Context) -> Bench:
@@ -47,7 +49,8 @@ async def _bench(ctx: Context) -> Bench:
     wakes, events = await store.listen("c"), await store.stream("s").subscribe("c", after=0)
     await store.stream("s").publish_batch([1, 2])
     await store.notify("c")
-    return Bench(store, handle, lock, await store.begin_tx(), wakes, events)
+    (event,) = await store.stream("s").read_since(0, 1)
+    return Bench(store, handle, lock, await store.begin_tx(), wakes, events, event)
 
 
 async def _deliver(_: object) -> None:
@@ -71,6 +74,26 @@ async def _listen(b: Bench) -> None:
 
 async def _subscribe(b: Bench) -> None:
     async with b.store.stream("s").subscribe():
+        return
+
+
+async def _hold(b: Bench) -> None:
+    async with b.handle.hold():
+        return
+
+
+async def _handle_block(b: Bench) -> None:
+    async with b.handle:
+        return
+
+
+async def _lock_block(b: Bench) -> None:
+    async with b.lock:
+        return
+
+
+async def _join(b: Bench) -> None:
+    async with b.store.join(object()):
         return
 
 
@@ -115,6 +138,7 @@ OPERATIONS: Final[Mapping[str, Callable[[Bench], Awaitable[object]]]] = {
     "consumers": lambda b: b.store.stream("s").consumers(),
     "Outbox.enqueue": lambda b: b.store.outbox("o").enqueue(1),
     "Outbox.run_once": lambda b: b.store.outbox("o").run_once(_deliver),
+    "Outbox.run": lambda b: b.store.outbox("o").run(_deliver, stop=StopToken()),
     "Outbox.jobs.list": lambda b: b.store.outbox("o").jobs.list(),
     "ack": lambda b: b.handle.ack(),
     "retry": lambda b: b.handle.retry(),
@@ -123,10 +147,17 @@ OPERATIONS: Final[Mapping[str, Callable[[Bench], Awaitable[object]]]] = {
     "heartbeat": lambda b: b.handle.heartbeat(),
     "Lock.renew": lambda b: b.lock.renew(5),
     "Lock.release": lambda b: b.lock.release(),
+    "hold": _hold,
+    "a handle's block": _handle_block,
+    "a lock's block": _lock_block,
+    "join": _join,
+    "run_schedules": lambda b: b.store.run_schedules(StopToken()),
+    "supervise_schedules": lambda b: b.store.supervise_schedules(StopToken()),
     "Tx.ack": lambda b: b.tx.ack(b.handle),
     "WakeReceiver.try_recv": lambda b: b.wakes.try_recv(),
     "WakeReceiver.recv_timeout": lambda b: b.wakes.recv_timeout(1),
     "EventReceiver.try_recv": lambda b: b.events.try_recv(),
+    "EventReceiver.save": lambda b: b.events.save(b.event),
 }
 """Every operation on the store and on all that came from it, those of a transaction apart."""
 
@@ -135,7 +166,7 @@ OPERATIONS: Final[Mapping[str, Callable[[Bench], Awaitable[object]]]] = {
     "DUR-06",
     text="From the close on every operation on the store and on all that came from it is Closed.",
     oracle="Closed from every one of them; receivers give None or nothing, again and again; arguments come first",
-    kills=("closed-store-still-writes", "ended-tx-still-writes"),
+    kills=("closed-store-still-writes", "ended-tx-still-writes", "closed-store-still-runs"),
 )
 async def everything_of_a_closed_store_is_closed(ctx: Context) -> None:
     b = await _bench(ctx)
