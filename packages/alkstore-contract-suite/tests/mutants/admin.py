@@ -6,7 +6,7 @@ from mutant import Patch, mutant
 
 import alkstore
 from alkstore import JobHandle, Queue, QueueStats, Store
-from alkstore.engine import JobCounts, LockRecord, Names
+from alkstore.engine import JobCounts, JobFilter, JobRecord, LockRecord, Names
 from alkstore_mem.engine import MemEngine
 
 
@@ -40,6 +40,15 @@ class LookingSweeps(MemEngine):
     async def count_jobs(self, queue: str) -> JobCounts:
         await super().sweep_jobs(queue)
         return await super().count_jobs(queue)
+
+
+@mutant("looking-buries-the-lapsed", kills="ADM-01")
+class LookingBuriesTheLapsed(MemEngine):
+    async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
+        backlog = self._queues._backlogs.get(queue)
+        if backlog is not None:
+            backlog._bury_lapsed(self._state.clock.now())
+        return await super().find_jobs(queue, where)
 
 
 @mutant("head-falls-after-a-trim", kills="ADM-01")
