@@ -1,6 +1,7 @@
 import copy
 import inspect
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -43,7 +44,17 @@ EXAMPLES = {
     ),
     "storage has schema version 9, this engine knows up to 2; upgrade alkstore": errors.SchemaMismatch(9, 2),
     "no space left": errors.DatabaseError("no space left"),
+    "payload at $.a must be JSON": errors.CodecError("payload at $.a must be JSON"),
+    "the scheduler's lease lapsed": errors.LeadershipLost("the scheduler's lease lapsed"),
+    "the claim of job 7 is lost": errors.ClaimLost("the claim of job 7 is lost"),
 }
+
+
+SHOWN = (
+    errors.InvalidName, errors.ReservedName, errors.InvalidSpec, errors.LockLost,
+    lambda text: errors.LockTimeout(text, 1.5),
+)  # fmt: skip
+"""What shows a caller's text itself; the other errors get theirs from `errors.show`."""
 
 
 class Broken:
@@ -85,6 +96,34 @@ def test_an_error_keeps_its_attributes_and_its_text_through_pickle_and_copy(erro
         assert twin.args == error.args
         assert vars(twin) == vars(error)
         assert str(twin) == str(error)
+
+
+def test_there_is_an_example_of_every_error() -> None:
+    assert {type(each) for each in EXAMPLES.values()} == {*CLASSES} - {AlkstoreError}
+
+
+def test_an_unknown_outcome_is_known_through_pickle_and_copy() -> None:
+    error = errors.DatabaseError("the answer was lost")
+    error.outcome_unknown = True
+
+    assert pickle.loads(pickle.dumps(error)).outcome_unknown
+    assert copy.copy(error).outcome_unknown
+
+
+@pytest.mark.parametrize("make", SHOWN, ids=lambda make: make.__name__)
+def test_every_error_escapes_and_cuts_the_text_that_it_shows(make: Callable[[str], AlkstoreError]) -> None:
+    text = str(make("\ud800\n" + "x" * 10**6))
+
+    assert text.encode()
+    assert text.isprintable()
+    assert len(text) < 250
+
+
+@pytest.mark.parametrize("error", EXAMPLES.values(), ids=EXAMPLES.keys())
+def test_an_error_made_of_any_text_can_be_printed(error: AlkstoreError) -> None:
+    broken = type(error)(*("a\ud800" if isinstance(part, str) else part for part in error.args))
+
+    assert str(broken).encode()
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,20 @@ def test_a_supervisor_leads_again_when_the_storage_comes_back(call: str) -> None
 
 
 @pytest.mark.parametrize("call", ["watch", "take_lock", "renew_lock", "fire_schedules"])
+def test_a_supervisor_raises_what_is_no_loss_and_no_error_of_the_storage(call: str) -> None:
+    @warped
+    async def check() -> None:
+        async with FaultyStore() as store:
+            store.wire.breaking[call] = ZeroDivisionError("a fault in the engine")
+
+            with pytest.raises(ZeroDivisionError):
+                await store.supervise_schedules(StopToken())
+            assert leases(store) == []
+
+    check()
+
+
+@pytest.mark.parametrize("call", ["watch", "take_lock", "renew_lock", "fire_schedules"])
 @pytest.mark.parametrize("is_supervised", [False, True])
 def test_a_runner_that_is_cancelled_anywhere_gives_up_its_lease(call: str, is_supervised: bool) -> None:
     @warped

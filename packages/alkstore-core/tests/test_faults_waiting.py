@@ -39,6 +39,30 @@ def deaf_store() -> FaultyStore:
     return store
 
 
+@warped
+async def test_a_commit_costs_one_claim_however_many_wait() -> None:
+    async with FaultyStore(poll_interval=1_000) as store:
+        queue = store.queue("q")
+        waiting = [asyncio.ensure_future(queue.claim()) for _ in range(50)]
+        await turn()
+
+        for handed_over, commit in (
+            (1, lambda: queue.enqueue(1)),
+            (21, lambda: queue.enqueue_batch(range(20))),
+            (21, lambda: store.queue("other").enqueue(1)),
+            (21, lambda: store.notify("q")),
+        ):
+            before = store.wire.calls["claim_jobs"]
+            await commit()
+            await turn(200)
+
+            assert store.wire.calls["claim_jobs"] - before <= 1
+            assert sum(each.done() for each in waiting) == handed_over
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+
+
 async def within_a_poll(waiting: Awaitable[object]) -> None:
     began = asyncio.get_running_loop().time()
     async with asyncio.timeout(5):

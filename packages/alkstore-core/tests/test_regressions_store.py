@@ -1,7 +1,9 @@
 """Faults that were found in opening, closing and the place of a call, and stay found."""
 
 import asyncio
+import gc
 import os
+import warnings
 
 import pytest
 
@@ -57,6 +59,32 @@ async def test_every_close_returns_only_when_the_store_is_closed() -> None:
     await asyncio.gather(first, second)
 
     assert (was_done, store.engine.is_closed) == (False, True)
+
+
+@pytest.mark.parametrize("is_left_open", [True, False])
+async def test_a_store_that_is_dropped_unclosed_warns_and_no_other_does(is_left_open: bool) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for drop in (left_open,) if is_left_open else (never_opened, closed):
+            await drop()
+        gc.collect()
+
+    warned = [str(each.message) for each in told if each.category is ResourceWarning]
+    assert ["was never closed" in text for text in warned] == [True] * is_left_open
+
+
+async def never_opened() -> None:
+    _ = MemStore()
+
+
+async def closed() -> None:
+    async with MemStore() as store:
+        await store.queue("q").enqueue(1)
+
+
+async def left_open() -> None:
+    store = await MemStore()
+    await store.queue("q").enqueue(1)
 
 
 async def test_a_store_that_is_closed_while_it_opens_does_not_open() -> None:

@@ -20,7 +20,8 @@ P = ParamSpec("P")
 class Wire:
     """What befalls the calls of an engine; a transaction's are named ``tx.commit`` and so on.
 
-    A call waits at its gate before the work or after it, fails before the work or loses its answer after it. Every
+    A call waits at its gate before the work or after it, fails before the work (once, with a fault of the engine's own,
+    where it is ``breaking``) or loses its answer after it. Every
     call takes ``turns`` of the loop each way. Where it ``persists``, as in a thread, what was sent is done although
     its caller was cancelled; elsewhere only if that came after the work.
     """
@@ -32,6 +33,7 @@ class Wire:
         self.after: dict[str, asyncio.Event] = {}
         self.refusing: Counter[str] = Counter()
         self.losing: Counter[str] = Counter()
+        self.breaking: dict[str, Exception] = {}
         self.calls: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.is_deaf = False
@@ -46,6 +48,8 @@ class Wire:
     async def _carry(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
         self.calls[name] += 1
         await self._pass(self.before.get(name))
+        if name in self.breaking:
+            raise self.breaking.pop(name)
         if self.refusing[name] > 0:
             self.refusing[name] -= 1
             raise DatabaseError(f"{name} failed")
