@@ -25,8 +25,12 @@ from alkstore.engine import (
 from alkstore.errors import Closed, InvalidArgument, InvalidName
 from alkstore.interval import CATCH_UP
 from alkstore.testing import ManualClock
-from alkstore_mem import MemStore
+from alkstore_contract_suite.factory import Supported
+from alkstore_mem import MemStore, contract
 from alkstore_mem.engine import MemEngine, alkstore_engine
+
+CAPABILITIES = ("durable", "multi_process", "sql", "listen", "reconnects", "notify_limit")
+"""Those of contract.md, VER-02."""
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -235,9 +239,19 @@ async def test_two_stores_share_nothing() -> None:
 def test_the_registration_names_a_reason_for_what_is_omitted() -> None:
     registration = alkstore_engine()
 
-    assert registration.schemes == ("mem",)
+    assert (registration.schemes, registration.package) == (("mem",), "alkstore-mem")
     assert all(registration.omitted.values())
     assert not registration.durable
+    assert set(CAPABILITIES) == registration.capabilities.keys()
+    assert registration.contract_version == alkstore.CONTRACT_VERSION
+
+
+def test_the_registration_and_the_column_of_the_suite_say_the_same() -> None:
+    registration = alkstore_engine()
+
+    for name in CAPABILITIES:
+        has_it = registration.capabilities[name] is True
+        assert isinstance(contract.CAPABILITIES[name], Supported) is has_it, name
 
 
 def test_it_runs_where_there_are_no_threads_and_no_database() -> None:

@@ -1,4 +1,6 @@
+import sys
 import tracemalloc
+from collections import Counter
 
 import pytest
 
@@ -89,6 +91,34 @@ async def test_a_claim_moves_a_thousand_spent_rows_and_still_fills_its_batch(
     assert (counts.dead, counts.stale) == (1_000, 500)
     await engine.claim_jobs("mail", ["w"])
     assert (await engine.count_jobs("mail")).dead == 1_500
+
+
+async def test_a_claim_looks_at_expired_rows_once_however_they_waited(
+    engine: Engine, clock: ManualClock
+) -> None:
+    expiring = JOB._replace(expires=3 * SECOND, visibility_timeout=2 * SECOND)
+    for kind in ("lapsed", "ready", "delayed"):
+        await engine.insert_jobs([expiring._replace(delay=2 * SECOND if kind == "delayed" else None)] * 500)
+        if kind == "lapsed":
+            await engine.claim_jobs("mail", ["w"] * 500)
+    await clock.advance(3)
+
+    first, second = await calls_of_a_claim(engine), await calls_of_a_claim(engine)
+
+    assert first > 1_500
+    assert second < 50
+
+
+async def calls_of_a_claim(engine: Engine) -> int:
+    """Count the functions that one claim calls, those of the standard library included."""
+    calls: Counter[str] = Counter()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: calls.update((event,)))
+    try:
+        await engine.claim_jobs("mail", ["w"])
+    finally:
+        sys.setprofile(before)
+    return calls["call"] + calls["c_call"]
 
 
 async def test_a_short_claim_says_when_to_look_again(engine: Engine, clock: ManualClock) -> None:
