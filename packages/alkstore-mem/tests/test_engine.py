@@ -11,6 +11,7 @@ from alkstore.clock import SystemClock
 from alkstore.engine import (
     Engine,
     JobFilter,
+    JobRecord,
     LockRecord,
     NewEvent,
     NewJob,
@@ -28,6 +29,10 @@ from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import Supported
 from alkstore_mem import MemStore, contract
 from alkstore_mem.engine import MemEngine, alkstore_engine
+from alkstore_mem.lock import Locks
+from alkstore_mem.queue import Queues
+from alkstore_mem.schedule import Schedules
+from alkstore_mem.state import State
 
 CAPABILITIES = ("durable", "multi_process", "sql", "listen", "reconnects", "notify_limit")
 """Those of contract.md, VER-02."""
@@ -144,6 +149,34 @@ async def test_a_long_absence_fires_the_oldest_and_skips_to_the_grid(
     fired = await engine.fire_schedules(None)
 
     assert fired == (CATCH_UP, start + 200 * 60 * MINUTE + MINUTE, True)
+
+
+class PickyQueues(Queues):
+    """Queues of which one takes no job."""
+
+    def make(self, job: NewJob, now: int, scheduled_for: int | None = None) -> JobRecord:
+        if job.queue == "full":
+            raise OSError("this queue takes no job")
+        return super().make(job, now, scheduled_for)
+
+
+async def test_a_schedule_that_cannot_fire_is_logged_and_holds_back_no_other(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = State(clock)
+    queues = PickyQueues(state)
+    schedules = Schedules(state, queues, Locks(state))
+    for name, queue in (("a", "mail"), ("b", "full"), ("c", "mail")):
+        schedules.put(RULE._replace(name=name, queue=queue))
+    due = state.clock.now() + MINUTE
+    await clock.advance(60)
+
+    fired = schedules.fire(None)
+
+    assert fired == (2, due + MINUTE, True)
+    assert queues.count("mail").ready == 2
+    assert [record.next_fire_at for record in schedules.all()] == [due + MINUTE, due, due + MINUTE]
+    assert "schedule 'b' cannot fire" in caplog.text
 
 
 async def test_a_lease_that_is_not_live_fires_nothing(engine: Engine, clock: ManualClock) -> None:

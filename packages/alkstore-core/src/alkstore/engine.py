@@ -238,7 +238,8 @@ class ScheduleEngine(Protocol):
         """Fire what is due, each schedule's fires and advance in one atomic step with the check of the lease.
 
         ``lease`` is the runner's lock name and fence, None for a single pass. `interval.due_boundaries` says which
-        boundaries and what comes next. Wakes the queues. Rows: SCHED-04 to SCHED-07, SCHED-10.
+        boundaries and what comes next. One that cannot be fired stays as it is and is logged; it holds back no other, and
+        ``next_at`` leaves it out. Wakes the queues. Rows: SCHED-04 to SCHED-07, SCHED-10, SCHED-15.
         """
 
     async def list_schedules(self) -> Sequence[ScheduleRecord]:

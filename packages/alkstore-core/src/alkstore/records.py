@@ -264,7 +264,7 @@ class ScheduleRecord(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """What one pass fired, and the earliest boundary still ahead (None: no schedules).
+    """What one pass fired, and the earliest boundary still ahead (None: no schedules that can fire).
 
     ``led`` is False if a fence was given and is not live: then nothing was fired.
     """

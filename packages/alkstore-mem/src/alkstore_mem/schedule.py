@@ -1,12 +1,18 @@
 """Schedules: rules, their next boundaries, and the jobs that they become."""
 
+import logging
+from typing import Final
+
 from alkstore.engine import Fired, JobRecord, NewJob, NewSchedule, ScheduleRecord, Topic, TopicKind
+from alkstore.errors import show
 from alkstore.interval import due_boundaries, first_boundary
 from alkstore_mem.lock import Locks
 from alkstore_mem.queue import Queues
 from alkstore_mem.state import State
 
 __all__ = ["Schedules"]
+
+LOGGER: Final = logging.getLogger("alkstore")
 
 
 class Schedules:
@@ -37,13 +43,20 @@ class Schedules:
     def fire(self, lease: tuple[str, int] | None) -> Fired:
         led = lease is None or self._locks.is_live(*lease)
         rows: list[JobRecord] = []
+        stuck: set[str] = set()
         if led:
             now = self._state.clock.now()
             for record in self.all():
-                rows.extend(self._fire_one(record, now))
+                try:
+                    rows.extend(self._fire_one(record, now))
+                except Exception:
+                    # Whatever it is, it is this schedule's: the boundaries of the others must not be lost to it.
+                    LOGGER.exception("scheduler: schedule %s cannot fire", show(record.rule.name))
+                    stuck.add(record.rule.name)
             self._state.wake(self._queues.land(rows, now))
-        next_at = min((record.next_fire_at for record in self._records.values()), default=None)
-        return Fired(len(rows), next_at, led)
+        # A boundary that cannot fire stays due: as the next instant it would keep the runner from ever sleeping.
+        ahead = (record.next_fire_at for name, record in self._records.items() if name not in stuck)
+        return Fired(len(rows), min(ahead, default=None), led)
 
     def all(self) -> list[ScheduleRecord]:
         return [record for _, record in sorted(self._records.items())]
@@ -53,9 +66,10 @@ class Schedules:
         due = due_boundaries(record.next_fire_at, rule.every, now)
         if not due.boundaries:
             return []
-        self._records[rule.name] = ScheduleRecord(rule, due.next_at)
         job = NewJob(
             rule.queue, rule.payload, b"{}", rule.priority, None, None,
             rule.visibility_timeout, rule.max_attempts, rule.base_delay, rule.expires
         )  # fmt: skip
-        return [self._queues.make(job, now, boundary) for boundary in due.boundaries]
+        rows = [self._queues.make(job, now, boundary) for boundary in due.boundaries]
+        self._records[rule.name] = ScheduleRecord(rule, due.next_at)
+        return rows
