@@ -24,20 +24,25 @@ def where_called(depth: int) -> str:
 class TxContext:
     """``async with … as tx`` begins and ends; ``tx = await …`` begins, and ending is the caller's."""
 
-    __slots__ = ("_begun", "_connection", "_store", "_tx")
+    __slots__ = ("_begun", "_connection", "_is_used", "_store", "_tx")
 
     def __init__(self, store: "Store", begun: str, connection: object | None = None) -> None:
         self._store = store
         self._begun = begun
         self._connection = connection
+        self._is_used = False
         self._tx: Tx | None = None
 
     def __await__(self) -> Generator[object, None, Tx]:
         return self._begin().__await__()
 
     async def _begin(self) -> Tx:
+        # Before anything is awaited: entered by two tasks, the first block would commit what the second one began.
+        if self._is_used:
+            raise InvalidArgument("a transaction context is entered or awaited once; call begin_tx again")
         joined = self._connection is not None
         self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
+        self._is_used = True
 
         def give_back(begun: EngineTransaction) -> None:
             if not joined:  # the caller ends his own
@@ -47,8 +52,6 @@ class TxContext:
         return Tx(self._store, await self._store._obtain(begin, give_back), self._begun, joined=joined)
 
     async def __aenter__(self) -> Tx:
-        if self._tx is not None:
-            raise InvalidArgument("a transaction context is entered once; call begin_tx again")
         self._tx = await self._begin()
         return self._tx
 

@@ -152,13 +152,14 @@ class LockContext:
     ``lock = await store.lock(…)`` waits and acquires; it renews nothing and cancels nobody. Rows: LOCK-06.
     """
 
-    __slots__ = ("_lock", "_name", "_renewal", "_store", "_timeout", "_ttl")
+    __slots__ = ("_is_used", "_lock", "_name", "_renewal", "_store", "_timeout", "_ttl")
 
     def __init__(self, store: "Store", name: str, ttl: int, timeout: float | None) -> None:
         self._store = store
         self._name = name
         self._ttl = ttl
         self._timeout = timeout
+        self._is_used = False
         self._lock: Lock | None = None
         self._renewal: Renewal | None = None
 
@@ -166,8 +167,6 @@ class LockContext:
         return self._acquire().__await__()
 
     async def __aenter__(self) -> Lock:
-        if self._lock is not None:
-            raise InvalidArgument("a lock context is entered once; call store.lock again")
         lock = self._lock = await self._acquire()
         self._renewal = lock._renewal = Renewal(
             self._store,
@@ -202,8 +201,12 @@ class LockContext:
             await self._store._quietly(self._store._engine.renew_lock(lock._name, lock._fence, FREE))
 
     async def _acquire(self) -> Lock:
+        # Before anything is awaited: entered by two tasks, the first block would free what the second one holds.
+        if self._is_used:
+            raise InvalidArgument("a lock context is entered or awaited once; call store.lock again")
         store, limit = self._store, self._timeout
         store._check("Store.lock", None, write=True)
+        self._is_used = True
         if limit is not None and limit <= 0:
             return self._taken(await take(store, self._name, self._ttl))
         # One of a store's waiters tries and the others stand in line behind it: a release would wake them all, for one.

@@ -50,9 +50,10 @@ def open(url: str, **options: object) -> "Store":
     scheme = scheme.lower()
     registration = find_engine(scheme)
     _refuse_unknown_options(registration, scheme, options)
+    store = registration.open(f"{scheme}://{rest}", options)
     if not registration.durable:
         _logger.warning("%s:// keeps nothing: what is stored ends with this process", scheme)
-    return registration.open(f"{scheme}://{rest}", options)
+    return store
 
 
 def _refuse_unknown_options(

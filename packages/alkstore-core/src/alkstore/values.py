@@ -50,7 +50,9 @@ class _Value:
         raise AttributeError(f"{type(self).__name__} is read-only, cannot delete {name!r}")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._record == other._record
+        if type(other) is not type(self):
+            return NotImplemented  # a matcher of the other side decides, as unittest.mock.ANY does
+        return self._record == other._record
 
     def __hash__(self) -> int:
         return hash((type(self), self._record))
@@ -59,8 +61,13 @@ class _Value:
         return type(self), (self._record,)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={show(getattr(self, name))}" for name in self._shown)
+        shown = ", ".join(f"{name}={_short(getattr(self, name))}" for name in self._shown)
         return f"{type(self).__name__}({shown})"
+
+
+def _short(value: object) -> str:
+    # An instant cut in its middle tells nothing; only text and bytes are long.
+    return show(value) if isinstance(value, (str, bytes)) else repr(value)
 
 
 _put = object.__setattr__

@@ -1,0 +1,72 @@
+"""Faults that were found in the read-only values and in what opens once, and stay found."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from unittest.mock import ANY
+
+import pytest
+
+import alkstore
+from alkstore import InvalidArgument, Lock, Store, Tx
+from alkstore_mem import MemStore
+
+
+async def test_a_value_lets_another_type_decide_whether_it_is_equal() -> None:
+    async with MemStore() as store:
+        id = await store.queue("q").enqueue(1)
+
+        job = await store.queue("q").get_job(id)
+
+    assert job == ANY
+    assert job != id
+
+
+async def test_the_repr_of_a_value_shows_its_instants_whole_and_cuts_its_payload() -> None:
+    async with MemStore() as store:
+        id = await store.queue("q").enqueue("x" * 1_000)
+
+        job = await store.queue("q").get_job(id)
+
+    assert job is not None
+    assert f"run_at={job.run_at!r}, attempts" in repr(job)
+    assert len(repr(job)) < 400
+
+
+@pytest.mark.parametrize("kind", ["lock", "transaction"])
+async def test_what_opens_once_is_refused_to_a_second_task_while_the_first_one_opens_it(kind: str) -> None:
+    opens: dict[str, Callable[[Store], object]] = {
+        "lock": lambda store: store.lock("l"),
+        "transaction": lambda store: store.begin_tx(),
+    }
+    async with MemStore() as store:
+        context = opens[kind](store)
+
+        async def enter() -> None:
+            async with context as opened:  # type: ignore[attr-defined]  # either kind
+                assert isinstance(opened, (Lock, Tx))
+                await asyncio.sleep(0)
+
+        ends = await asyncio.gather(enter(), enter(), return_exceptions=True)
+
+        assert [type(end) for end in ends] == [type(None), InvalidArgument]
+
+
+@pytest.mark.parametrize("kind", ["lock", "transaction"])
+async def test_what_was_awaited_is_not_entered_or_awaited_again(kind: str) -> None:
+    async with MemStore() as store:
+        context = store.lock("l") if kind == "lock" else store.begin_tx()
+        opened = await context
+        with pytest.raises(InvalidArgument, match="again"):
+            await context
+        with pytest.raises(InvalidArgument, match="again"):
+            async with context:
+                pass
+        await (opened.release() if isinstance(opened, Lock) else opened.rollback())
+
+
+def test_a_store_that_is_refused_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "alkstore"), pytest.raises(InvalidArgument, match="nothing after"):
+        _ = alkstore.open("mem://name")
+
+    assert caplog.records == []
