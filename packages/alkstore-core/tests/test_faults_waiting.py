@@ -100,7 +100,7 @@ async def test_a_lock_without_wakes_looks_within_its_poll() -> None:
         assert holder is not None
 
         async def wait() -> None:
-            await store.lock("l")
+            await (await store.lock("l")).release()
 
         waiting = asyncio.ensure_future(wait())
         await turn()

@@ -1,7 +1,9 @@
 """Faults that were found in named locks and in what wakes their waiters, and stay found."""
 
 import asyncio
+import gc
 import time
+import warnings
 
 import pytest
 
@@ -115,3 +117,23 @@ async def test_a_lock_block_renews_at_once_after_a_shorter_renewal_of_its_own() 
 
         assert await store.try_lock("report", 30) is None
         assert lock.held
+
+
+async def test_a_lock_that_was_awaited_and_dropped_warns_and_one_that_was_tried_for_is_left_to_its_ttl() -> (
+    None
+):
+    async with MemStore() as store:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ResourceWarning)
+            _ = await store.lock("dropped")
+            _ = await store.try_lock("tried", 30)
+            released = await store.lock("released")
+            await released.release()
+            async with await store.lock("left"), store.lock("entered"):
+                pass
+            del _, released
+            gc.collect()
+
+    assert [str(each.message).partition(" was")[0] for each in told] == [
+        "Lock('dropped', fence=1, held=True)"
+    ]

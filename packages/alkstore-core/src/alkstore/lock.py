@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import warnings
 from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -34,10 +35,20 @@ FREE: Final = 0
 class Lock:
     """One acquisition of a named lock. ``async with lock:`` releases it at the end; it does not renew.
 
-    A handle that is dropped keeps the lock until its ttl runs out. Rows: LOCK-01 to LOCK-07.
+    A handle that is dropped keeps the lock until its ttl runs out; one from ``await store.lock(…)`` warns of that.
+    Rows: LOCK-01 to LOCK-07.
     """
 
-    __slots__ = ("_expires_at", "_fence", "_is_held", "_is_released", "_name", "_renewal", "_store")
+    __slots__ = (
+        "_expires_at",
+        "_fence",
+        "_is_held",
+        "_is_owed",
+        "_is_released",
+        "_name",
+        "_renewal",
+        "_store",
+    )
 
     def __init__(self, store: "Store", name: str, fence: int, expires_at: int) -> None:
         self._store = store
@@ -45,6 +56,7 @@ class Lock:
         self._fence = fence
         self._expires_at = expires_at
         self._is_held = True
+        self._is_owed = False
         self._is_released = False
         self._renewal: Renewal | None = None
 
@@ -61,6 +73,15 @@ class Lock:
     def held(self) -> bool:
         """What this handle knows: False once it released, or learnt that it had lost it. It asks nobody."""
         return self._is_held
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_owed", False) and self._is_held and self._store._state == "open":
+            warnings.warn(
+                f"{self!r} was never released and keeps others out until its ttl; use 'async with' or release()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def __repr__(self) -> str:
         return f"Lock({self._name!r}, fence={self._fence}, held={self._is_held})"
@@ -164,7 +185,12 @@ class LockContext:
         self._renewal: Renewal | None = None
 
     def __await__(self) -> Generator[object, None, Lock]:
-        return self._acquire().__await__()
+        return self._acquire_for_caller().__await__()
+
+    async def _acquire_for_caller(self) -> Lock:
+        lock = await self._acquire()
+        lock._is_owed = True  # no block ends it
+        return lock
 
     async def __aenter__(self) -> Lock:
         lock = self._lock = await self._acquire()
