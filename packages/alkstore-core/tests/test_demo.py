@@ -108,8 +108,14 @@ def test_the_standard_library_is_the_default_tree() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a process group")
 def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
     command_line = [sys.executable, "-m", "alkstore", "demo", "--json"]
+    # A shell's background job ignores SIGINT, and its children would too; a debugging loop has more to say on stderr.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONASYNCIODEBUG"}
     # The demo's first line on its standard error comes from the open store: from there on it is at work.
-    with subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command_line, stderr=subprocess.PIPE, text=True, start_new_session=True, env=env
+    ) as process:
+        signal.signal(signal.SIGINT, before)
         assert process.stderr is not None
         first = process.stderr.readline()
         os.killpg(process.pid, signal.SIGINT)
