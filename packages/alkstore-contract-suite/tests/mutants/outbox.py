@@ -7,7 +7,7 @@ from typing import Any
 
 from mutant import Patch, mutant
 
-from alkstore import JobHandle, Outbox, StopToken, names
+from alkstore import AlkstoreError, JobHandle, Outbox, StopToken, names
 from alkstore import outbox as delivering
 from alkstore.engine import EngineTransaction, JobFilter, JobRecord, NewJob
 from alkstore.names import OUTBOX_PREFIX
@@ -90,6 +90,22 @@ async def acks_on_error(handle: JobHandle, delivery: Delivery) -> None:
             return
 
     await HONEST(handle, quiet)
+
+
+@_delivering("outbox-lets-our-own-errors-through", "OBX-03")
+async def lets_our_own_errors_through(handle: JobHandle, delivery: Delivery) -> None:
+    raised: list[AlkstoreError] = []
+
+    async def telling(handle: JobHandle) -> None:
+        try:
+            await delivery(handle)
+        except AlkstoreError as error:
+            raised.append(error)
+            raise
+
+    await HONEST(handle, telling)
+    if raised:
+        raise raised[0]
 
 
 @_delivering("outbox-retries-at-once", "OBX-03")

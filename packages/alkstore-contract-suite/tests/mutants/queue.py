@@ -248,6 +248,20 @@ def tx_ack_is_ignored(patch: Patch) -> None:
     patch.attribute(MemTransaction, "settle_jobs", settle_jobs)
 
 
+@mutant("tx-sees-what-it-acked", kills="Q-23")
+def tx_sees_what_it_acked(patch: Patch) -> None:
+    original = MemTransaction.find_jobs
+
+    async def blind(self: MemTransaction, queue: str, where: JobFilter) -> Sequence[JobRecord]:
+        acked, self._acked = self._acked, []
+        try:
+            return await original(self, queue, where)
+        finally:
+            self._acked = acked
+
+    patch.attribute(MemTransaction, "find_jobs", blind)
+
+
 @mutant("rolled-back-ack-stays", kills="Q-23")
 def rolled_back_ack_stays(patch: Patch) -> None:
     async def settle_jobs(self: MemTransaction, settles: Sequence[Ack]) -> Sequence[int | None]:

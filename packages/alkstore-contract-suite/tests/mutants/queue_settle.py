@@ -1,12 +1,12 @@
 """Engines that settle, sweep, or count jobs wrongly, each in exactly one way."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from mutant import Patch, mutant
 
-from alkstore import DatabaseError, JobHandle, backoff, payload
+from alkstore import DatabaseError, JobHandle, backoff, payload, queue
 from alkstore.engine import (
     Ack,
     Cancel,
@@ -249,3 +249,15 @@ class ExpiredCountedAsReady(MemEngine):
     async def count_jobs(self, queue: str) -> JobCounts:
         counts = await super().count_jobs(queue)
         return counts._replace(ready=counts.ready + counts.stale, stale=0)
+
+
+@mutant("run-once-settles-what-its-handler-settled", kills="Q-28")
+def run_once_settles_what_its_handler_settled(patch: Patch) -> None:
+    async def contained(handle: JobHandle, handler: Callable[[JobHandle], Awaitable[object]]) -> None:
+        async with handle:
+            try:
+                await handler(handle)
+            except Exception as error:  # whatever the handler raises: that is the point
+                await handle.retry(error=error)
+
+    patch.attribute(queue, "_handle_contained", contained)

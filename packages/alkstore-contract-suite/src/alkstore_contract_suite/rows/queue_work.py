@@ -94,7 +94,7 @@ async def a_rollback_leaves_no_job_and_every_claim(ctx: Context) -> None:
     text="Tx.ack lands with the commit: business write and ack, or neither.",
     oracle="the row and the follow-up job before and after the commit, and after the turn",
     modes=("plain", "second", "reopen", "crash-drop", "crash-kill"),
-    kills=("tx-ack-is-ignored",),
+    kills=("tx-ack-is-ignored", "tx-sees-what-it-acked"),
 )
 async def an_ack_in_a_transaction_lands_with_its_commit(ctx: Context) -> None:
     name, following = ctx.name("mail"), ctx.name("next")
@@ -104,6 +104,7 @@ async def an_ack_in_a_transaction_lands_with_its_commit(ctx: Context) -> None:
     async with ctx.store.begin_tx() as tx:
         effect = await tx.enqueue(following, "effect")
         await tx.ack(handle)
+        ctx.expect(await tx.get_job(name, job_id), None, "a transaction sees its own ack")
         ctx.expect(await queue.get_job(job_id), handle.job, "before the commit the claim is as it was")
         ctx.expect(await states(ctx.store.queue(following)), {}, "before the commit there is no effect")
         consumed = ctx.start(handle.ack())
