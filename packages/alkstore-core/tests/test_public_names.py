@@ -1,5 +1,6 @@
 import ast
 import importlib
+import inspect
 import pkgutil
 from pathlib import Path
 
@@ -15,6 +16,42 @@ SURFACE = (
     "CONTRACT_VERSION __version__",
 )
 """The names of contract.md: its surface, its values, its errors, its versions."""
+
+OPERATIONS = {
+    "Store": "queue stream outbox join notify listen try_lock lock begin_tx schedule unschedule tick_schedules "
+    "run_schedules supervise_schedules queues streams outboxes schedules locks aclose",
+    "Queue": "name enqueue enqueue_batch claim_one claim_batch claim claims run_once get_job list sweep_expired "
+    "cancel redrive purge_dead stats",
+    "JobHandle": "job ack retry fail release heartbeat hold",
+    "Stream": "name publish publish_batch read_since read_from_consumer save_offset reset_offset get_offset "
+    "subscribe trim_to head consumers",
+    "WakeReceiver": "recv try_recv recv_timeout aclose",
+    "EventReceiver": "recv recv_page try_recv save aclose",
+    "Lock": "name fence held renew release",
+    "Outbox": "name jobs enqueue run_once run",
+    "Tx": "enqueue enqueue_batch outbox_enqueue publish publish_batch notify ack save_offset get_offset read_since "
+    "read_from_consumer get_job commit rollback connection",
+}
+"""The table of operations in contract.md. What is absent there by design is not to come in by accident."""
+
+DEFAULTS: dict[tuple[str, str], dict[str, object]] = {
+    ("Store", "lock"): {"ttl": 30, "timeout": None},
+    ("Store", "notify"): {"payload": None},
+    ("Store", "schedule"): {"anchor": None, "priority": 0},
+    ("Queue", "list"): {"state": None, "error": None, "after": 0, "limit": 100},
+    ("Queue", "claim"): {"timeout": None, "worker_id": None},
+    ("Queue", "claims"): {"stop": None, "worker_id": None},
+    ("Stream", "read_since"): {"limit": 100},
+    ("Stream", "read_from_consumer"): {"limit": 100},
+    ("Stream", "subscribe"): {"consumer": None, "after": None},
+    ("EventReceiver", "recv_page"): {"limit": 500},
+    ("JobHandle", "retry"): {"error": None, "delay": None},
+    ("JobHandle", "heartbeat"): {"window": None},
+    ("Outbox", "run"): {"concurrency": 1},
+    ("Tx", "read_since"): {"limit": 100},
+    ("Tx", "read_from_consumer"): {"limit": 100},
+    ("Tx", "save_offset"): {"after": None},
+}
 
 LEFT_OUT = {"alkstore.errors": {"show"}}
 """The list of errors holds errors alone; how they show a value is core's business."""
@@ -41,6 +78,21 @@ def test_a_class_shows_the_address_that_users_import_it_from() -> None:
     classes = [value for name in alkstore.__all__ if isinstance(value := getattr(alkstore, name), type)]
 
     assert {value.__module__ for value in classes} == {"alkstore"}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_class_has_the_contracts_operations_and_no_other(name: str) -> None:
+    public = {found for found in dir(getattr(alkstore, name)) if not _is_private(found)}
+
+    assert public == set(OPERATIONS[name].split())
+
+
+@pytest.mark.parametrize(("name", "operation"), DEFAULTS, ids=[".".join(each) for each in DEFAULTS])
+def test_an_operation_has_the_contracts_defaults(name: str, operation: str) -> None:
+    parameters = inspect.signature(getattr(getattr(alkstore, name), operation)).parameters
+
+    wanted = DEFAULTS[name, operation]
+    assert {each: parameters[each].default for each in wanted} == wanted
 
 
 @pytest.mark.parametrize("name", MODULES)
