@@ -63,19 +63,21 @@ class _BackingQueue(Queue):
 class Outbox:
     """A named outbox. ``tx.outbox_enqueue`` writes with the business data, a worker's `run` takes it out."""
 
-    __slots__ = ("_name", "_queue", "jobs")
-
-    jobs: Queue
-    """The backing queue: list, get, cancel, sweep, redrive, purge, stats."""
+    __slots__ = ("_jobs", "_name", "_queue")
 
     def __init__(self, store: "Store", name: str) -> None:
         self._name = name
         self._queue = _Entries(store, names.OUTBOX_PREFIX + name, OUTBOX)
-        self.jobs = _BackingQueue(store, names.OUTBOX_PREFIX + name, OUTBOX)
+        self._jobs = _BackingQueue(store, names.OUTBOX_PREFIX + name, OUTBOX)
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def jobs(self) -> Queue:
+        """The backing queue: list, get, cancel, sweep, redrive, purge, stats."""
+        return self._jobs
 
     def __repr__(self) -> str:
         return f"Outbox({show(self._name)})"
