@@ -262,6 +262,20 @@ def tx_sees_what_it_acked(patch: Patch) -> None:
     patch.attribute(MemTransaction, "find_jobs", blind)
 
 
+@mutant("tx-acked-row-lapses", kills="Q-23")
+def tx_acked_row_lapses(patch: Patch) -> None:
+    original = Backlog._next
+
+    def blind(self: Backlog, now: int) -> JobRecord | None:
+        acked, self._acked = self._acked, ()
+        try:
+            return original(self, now)
+        finally:
+            self._acked = acked
+
+    patch.attribute(Backlog, "_next", blind)
+
+
 @mutant("rolled-back-ack-stays", kills="Q-23")
 def rolled_back_ack_stays(patch: Patch) -> None:
     async def settle_jobs(self: MemTransaction, settles: Sequence[Ack]) -> Sequence[int | None]:

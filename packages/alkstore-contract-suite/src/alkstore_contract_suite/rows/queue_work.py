@@ -124,6 +124,32 @@ async def an_ack_in_a_transaction_lands_with_its_commit(ctx: Context) -> None:
 
 @row(
     "Q-23",
+    text="A claim acked in time is nobody else's though its deadline passes before the commit.",
+    oracle="a claim and a sweep of another task past the deadline, which may wait for the commit",
+    modes=("concurrent", "second"),
+    kills=("tx-acked-row-lapses",),
+)
+async def an_ack_in_a_transaction_outlives_the_deadline(ctx: Context) -> None:
+    name = ctx.name("mail")
+    mine, other = ctx.store, (await ctx.turn()).queue(name)
+    job_id = await other.enqueue("work", visibility_timeout=5)
+    last = await other.enqueue("last", visibility_timeout=5, max_attempts=1)
+    handles = await mine.queue(name).claim_batch(2)
+    async with mine.begin_tx() as tx:
+        for handle in handles:
+            await tx.ack(handle)
+        await ctx.advance(5)
+        claiming, sweeping = ctx.start(other.claim_batch(2)), ctx.start(other.sweep_expired())
+        await ctx.settle()
+    claimed = await ctx.soon(claiming, "a claim beside a transaction ends")
+    ctx.expect([handle.job.id for handle in claimed], [], "what was acked in time is given to nobody")
+    ctx.expect(await ctx.soon(sweeping, "a sweep beside it ends"), 0, "nor swept")
+    left = [await other.get_job(job_id), await other.get_job(last)]
+    ctx.expect(left, [None, None], "the acks landed with the commit")
+
+
+@row(
+    "Q-23",
     text="Tx.ack of a claim that is not live raises ClaimLost, and the transaction goes on.",
     oracle="the typed error around the deadline and for a stale handle; what else the transaction did lands",
     modes=("boundary", "second"),
