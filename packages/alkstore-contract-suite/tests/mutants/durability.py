@@ -137,6 +137,17 @@ def cancelled_lock_wait_keeps_the_lock(patch: Patch) -> None:
     patch.attribute(lock, "take", careless)
 
 
+@mutant("cancelled-block-keeps-its-claim", kills="DUR-08")
+def cancelled_block_keeps_its_claim(patch: Patch) -> None:
+    original = JobHandle.__aexit__
+
+    async def careless(handle: JobHandle, exc_type: Any, exc: Any, traceback: Any) -> None:
+        if exc_type is not asyncio.CancelledError:
+            await original(handle, exc_type, exc, traceback)
+
+    patch.attribute(JobHandle, "__aexit__", careless)
+
+
 @mutant("cancelled-tx-keeps-the-position", kills="DUR-08")
 def cancelled_tx_keeps_the_position(patch: Patch) -> None:
     original = TxContext.__aexit__
