@@ -1,0 +1,1 @@
+"""alkstore in one SQLite file: many processes, beside the application's own tables."""
