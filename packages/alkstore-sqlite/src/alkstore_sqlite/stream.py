@@ -1,0 +1,127 @@
+"""Streams: logs that readers see in the order of their offsets, and where each consumer stands.
+
+State model. A stream's row holds the greatest offset that was ever committed. Whoever appends takes offsets from it under
+SQLite's write lock and keeps that lock until they are committed or undone, so they become visible in their order, and an
+offset that was rolled back is given again. That lock is also what holds a consumer's position.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from alkstore import statements
+from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
+from alkstore_sqlite.connection import Change, Row, Statement, Steps, Woken
+
+__all__ = [
+    "append",
+    "head",
+    "hold_position",
+    "move",
+    "names",
+    "offsets",
+    "position",
+    "read",
+    "save",
+    "set_position",
+    "trim",
+]
+
+_SQL: Final = statements.load("alkstore_sqlite", "stream")
+
+# ---------------------------------------------------------------- the seam, in its order
+
+
+def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]:
+    """Append to any number of streams; gives the offsets in the order of ``events``."""
+    ids: dict[str, int] = {}
+    last: dict[str, int] = {}
+    woken: list[Woken] = []
+    for stream, count in Counter(event.stream for event in events).items():
+        ((ids[stream], grown),) = yield Statement(_SQL["grow"], (stream, count))
+        last[stream] = grown - count
+        woken.append(Woken(Topic(TopicKind.STREAM, stream), grown))
+    given: list[int] = []
+    rows: list[Row] = []
+    for stream, key, payload, headers in events:
+        offset = last[stream] = last[stream] + 1
+        given.append(offset)
+        rows.append((ids[stream], offset, key, payload, headers, now))
+    if len(rows) == 1:
+        yield Statement(_SQL["append"], rows[0])
+    elif rows:
+        yield Statement(_SQL["append"], rows, is_many=True)
+    return Change(given, woken)
+
+
+def read(stream: str, after: int, limit: int) -> Steps[list[EventRecord]]:
+    """Read one page; within a transaction its own events too, for nobody else can have any open."""
+    rows = yield Statement(_SQL["read"], (stream, after, limit))
+    return [
+        EventRecord(offset, stream, key, payload, headers, created_at)
+        for offset, key, payload, headers, created_at in rows
+    ]
+
+
+def head(stream: str) -> Steps[int]:
+    """Give the greatest offset that was ever committed."""
+    rows = yield Statement(_SQL["head"], (stream,))
+    return rows[0][0] if rows else 0
+
+
+def trim(stream: str, horizon: int) -> Steps[Change[int]]:
+    """Delete events with offset <= ``horizon``; wakes nobody."""
+    yield Statement(_SQL["trim"], (stream, horizon))
+    ((count,),) = yield Statement(_SQL["changes"])
+    return Change(count)
+
+
+def offsets(stream: str, consumer: str | None) -> Steps[Mapping[str, int]]:
+    """Give the saved position of one consumer, or of all; who never saved is absent."""
+    if consumer is None:
+        return dict((yield Statement(_SQL["offsets"], (stream,))))
+    rows = yield Statement(_SQL["position"], (stream, consumer))
+    return {consumer: rows[0][0]} if rows else {}
+
+
+def move(stream: str, consumer: str, offset: int, *, backwards: bool) -> Steps[Change[bool]]:
+    """Save a position: any value if ``backwards``, else only a greater one."""
+    if not backwards and offset <= (yield from position(stream, consumer)):
+        return Change(False)
+    yield from set_position(stream, consumer, offset)
+    return Change(True)
+
+
+def names() -> Steps[list[str]]:
+    """Give the streams that have events or positions."""
+    return sorted(name for (name,) in (yield Statement(_SQL["names"])))
+
+
+# ---------------------------------------------------------------- parts of a transaction
+
+
+def position(stream: str, consumer: str) -> Steps[int]:
+    """Give a consumer's position, 0 for an unknown one."""
+    rows = yield Statement(_SQL["position"], (stream, consumer))
+    return rows[0][0] if rows else 0
+
+
+def hold_position(stream: str, consumer: str) -> Steps[Change[int]]:
+    """Give a consumer's position, and let nobody move it until the transaction ends."""
+    yield Statement(_SQL["hold"])
+    return Change((yield from position(stream, consumer)))
+
+
+def save(stream: str, consumer: str, offset: int, expected: int | None) -> Steps[Change[OffsetSave]]:
+    """Hold the position, and save if it is ``expected`` (None: if ``offset`` is greater)."""
+    found = (yield from hold_position(stream, consumer)).result
+    if (offset <= found) if expected is None else (found != expected):
+        return Change(OffsetSave(found, False))
+    yield from set_position(stream, consumer, offset)
+    return Change(OffsetSave(found, True))
+
+
+def set_position(stream: str, consumer: str, offset: int) -> Steps[None]:
+    """Write a position, whatever it was."""
+    yield Statement(_SQL["add_stream"], (stream,))
+    yield Statement(_SQL["save"], (stream, consumer, offset))
