@@ -1,9 +1,10 @@
-"""The backends of a run: started when first wanted, stopped at its end."""
+"""The backends of a run and its fork server: started when first wanted, stopped at its end."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
 from alkstore_contract_suite.factory import Backend, EngineColumn
+from alkstore_contract_suite.processes import Processes
 
 __all__ = ["Backends"]
 
@@ -13,9 +14,13 @@ class Backends:
 
     Args:
         worker: Tells parallel test processes apart.
+
+    Attributes:
+        processes: What forks the child processes of the run.
     """
 
     def __init__(self, worker: str) -> None:
+        self.processes = Processes()
         self._worker = worker
         self._running: dict[str, tuple[asyncio.Runner, AbstractAsyncContextManager[Backend], Backend]] = {}
         self._failed: dict[str, Exception] = {}
@@ -48,7 +53,8 @@ class Backends:
         self._running[column.name] = runner, manager, backend
 
     def close(self) -> None:
-        """Leave every backend that was entered."""
+        """Leave every backend that was entered, and end every child process."""
+        self.processes.close()
         while self._running:
             _, (runner, manager, _) = self._running.popitem()
             with runner:

@@ -17,7 +17,7 @@ from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.factory import EngineColumn
 from alkstore_contract_suite.outcome import Outcome, Status
-from alkstore_contract_suite.plan import Selection, plan, settled
+from alkstore_contract_suite.plan import Case, Selection, plan, settled
 from alkstore_contract_suite.row import Row
 from alkstore_contract_suite.running import Limits, run
 
@@ -111,8 +111,12 @@ def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed:
             so_far = own if mutant.name in case.row.kills else _of(case.row.id, outcomes)
             is_found = any(outcome.promise for _, outcome in so_far)
             if not is_found and settled(case, column, Selection()) is None:
-                own.append((case.mode, run(backends.of(column), case, seed=seed, limits=LIMITS)))
+                own.append((case.mode, _run(backends, column, case, seed, LIMITS)))
     return outcomes
+
+
+def _run(backends: Backends, column: EngineColumn, case: Case, seed: int, limits: Limits) -> Outcome:
+    return run(backends.of(column), case, seed=seed, limits=limits, processes=backends.processes)
 
 
 @contextmanager
@@ -184,5 +188,5 @@ def _red(rows: Sequence[Row], honest: Mutant, seed: int) -> dict[tuple[str, str]
             (case.row.id, case.row.name): f"{case.mode}: {outcome.reason}"
             for case in plan(rows, column)
             if settled(case, column, Selection()) is None
-            and (outcome := run(backends.of(column), case, seed=seed)).status is not Status.PASS
+            and (outcome := _run(backends, column, case, seed, Limits())).status is not Status.PASS
         }

@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 from alkstore import Store
+from alkstore_contract_suite.children import Child, Children
 from alkstore_contract_suite.factory import Crash, StoreFactory
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
+from alkstore_contract_suite.processes import ProcessDied, Processes
 from alkstore_contract_suite.racing import Worker, race, race_workers
 
 __all__ = ["MICRO", "Context", "Refusal"]
@@ -41,6 +43,8 @@ class Context:
         choices: Which of several allowed results the engine took, by promise.
         failures: Every promise that was not kept, also those whose error the engine swallowed in a callback.
         missing: What background tasks met that is not implemented; it ends the case.
+        deaths: Child processes that ended without having been told to; that ends the case too.
+        leaks: What child processes left behind.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Context:
         mode: str,
         random: random.Random,
         soon: float = SOON,
+        processes: Processes | None = None,
     ) -> None:
         self.factory = factory
         self.mode = mode
@@ -58,17 +63,22 @@ class Context:
         self.choices: dict[str, str] = {}
         self.failures: list[ContractFailure] = []
         self.missing: list[NotImplementedError] = []
+        self.deaths: list[ProcessDied] = []
+        self.leaks: list[str] = []
         self._body: asyncio.Task[Any] | None = None
         self._soon = soon
         self._names = 0
         self._open: dict[str, Store] = {}
         self._instance = "a"
         self._tasks: list[asyncio.Task[Any]] = []
+        self._processes = processes
+        self._children: Children | None = None
 
-    async def begin(self) -> None:
-        """Open the first store; this task is the case's own."""
+    async def begin(self, *, bare: bool = False) -> None:
+        """Open the first store, unless the row wants storage that nobody has opened; this task is the case's own."""
         self._body = asyncio.current_task()
-        _ = await self.open("a")
+        if not bare:
+            _ = await self.open("a")
 
     # ---------------------------------------------------------------- stores
 
@@ -107,12 +117,33 @@ class Context:
         self.note(f"turn {self.mode}, on with {self._instance}")
         return self.store
 
+    async def process(self, **options: Any) -> Child:
+        """Give a child process with a store of its own on the same storage and clock; it ends with the case at last."""
+        return (await self.processes(1, **options))[0]
+
+    async def processes(self, count: int, **options: Any) -> list[Child]:
+        """Give so many of them, whose stores were opened all at once, with options that every engine has."""
+        self.note(f"{count} more processes")
+        if self._children is None:
+            if self._processes is None:
+                raise RuntimeError("this run has no fork server; rows with processes are of mode 'process'")
+            self._children = Children(self._processes, self.factory, self.start, self._died)
+        return await self._children.fork(count, options)
+
+    def _died(self, death: ProcessDied) -> None:
+        # Whoever waits for what the process was to do would wait in vain, and the report would name the wrong thing.
+        self.deaths.append(death)
+        if self._body is not None:
+            self._body.cancel()
+
     # ---------------------------------------------------------------- time, names, background
 
     async def advance(self, seconds: float) -> None:
         """Move the storage's clock; returns when everything that fell due has been looked at."""
         self.note(f"advance {seconds:g} s")
         await self.factory.advance(seconds)
+        if self._children is not None:
+            await self._children.look()
 
     async def now(self) -> datetime:
         """Give the storage's now: aware, UTC, to the microsecond."""
@@ -121,6 +152,8 @@ class Context:
     async def settle(self) -> None:
         """Return when everything that can be delivered at this instant has been delivered."""
         await self.factory.settle()
+        if self._children is not None:
+            await self._children.settle()
 
     async def hold(self, seconds: float) -> None:
         """Let real time pass, at most 3 ms, for stresses that need something held open."""
@@ -245,7 +278,7 @@ class Context:
     # ---------------------------------------------------------------- the end
 
     async def finish(self) -> None:
-        """End the background tasks, then close every store.
+        """End the background tasks, then every child process, then close every store.
 
         A task that had failed already is left alone: if nobody looked at its error, the loop tells of it.
         """
@@ -258,6 +291,8 @@ class Context:
             with suppress(asyncio.CancelledError, Exception):
                 await task
         self._tasks.clear()
+        if self._children is not None:
+            self.leaks.extend(await self._children.finish())
         for store in reversed(self._open.values()):
             await store.aclose()
         self._open.clear()

@@ -7,11 +7,11 @@ gives the *factory* that the case uses; both live in that case's own event loop.
 """
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from alkstore import Store, Tx
 
@@ -21,12 +21,13 @@ __all__ = [
     "Business",
     "Capability",
     "ClockMode",
-    "Connect",
     "Crash",
     "EngineColumn",
     "Fault",
+    "Inspected",
     "Missing",
     "Planned",
+    "Remote",
     "StoreFactory",
     "Supported",
     "Unsupported",
@@ -96,10 +97,17 @@ class Fault(enum.Enum):
     WAKES_LOST = "wakes lost"
 
 
-class Connect(Protocol):
-    """A recipe that can be pickled: opens a store on the same storage and clock in another process."""
+class Remote(Protocol):
+    """A recipe that can be pickled: gives, in another process, a factory on the same storage.
 
-    def __call__(self) -> Awaitable[Store]: ...
+    A function at the top level of a module that can be imported by its name, or a `functools.partial` of one. It is
+    called once in a child, opens and empties nothing, and its factory's clock belongs to that process: the suite sets
+    it with `StoreFactory.advance`. Importing its module must start no thread and open no file: that is done in the
+    process that the children are forked from.
+    """
+
+    def __call__(self, process: str, /) -> "StoreFactory":
+        """Give the factory of the process of this name, ``"p1"``, ``"p2"``, …: names for different randomness."""
 
 
 class Business(Protocol):
@@ -136,16 +144,20 @@ class StoreFactory(Protocol):
     async def advance(self, seconds: float) -> None:
         """Move now by exactly so much, which may be negative; between calls time stands still.
 
-        Returns when every open store, those of child processes too, has looked at its waits again.
+        Returns when every open store of this process has looked at its waits again. Stores of child processes have
+        factories of their own, whose time the suite moves next.
         """
 
     async def now(self) -> datetime:
         """Give now as the stores see it, aware, in UTC, to the microsecond."""
 
     async def settle(self) -> None:
-        """Return when everything that can be delivered at this instant has been delivered."""
+        """Return when everything that can be delivered to a store of this process at this instant has been.
 
-    def remote(self) -> Connect | None:
+        That includes what other processes had committed before the call, but not what an open transaction holds back.
+        """
+
+    def remote(self) -> Remote | None:
         """Give what another process needs; None without ``multi_process``."""
 
     def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
@@ -162,6 +174,14 @@ class StoreFactory(Protocol):
 
     def outside(self, channel: str) -> AsyncIterator[bytes] | None:
         """Give the notify payloads that somebody who is not alkstore sees; None if nobody else can listen."""
+
+
+@runtime_checkable
+class Inspected(Protocol):
+    """A factory that can look at the soundness of its storage, past alkstore; an extra of a `StoreFactory`."""
+
+    async def sound(self) -> str | None:
+        """Say what is wrong with the storage; None if nothing is."""
 
 
 class Backend(Protocol):

@@ -14,9 +14,9 @@ from alkstore_contract_suite.factory import (
     Business,
     Capability,
     ClockMode,
-    Connect,
     Crash,
     Fault,
+    Remote,
     StoreFactory,
     Unsupported,
 )
@@ -61,7 +61,7 @@ class InProcessFactory:
     async def settle(self) -> None:
         await self.clock.settle()
 
-    def remote(self) -> Connect | None:
+    def remote(self) -> Remote | None:
         return None
 
     def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:

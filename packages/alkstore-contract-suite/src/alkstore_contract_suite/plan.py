@@ -1,6 +1,7 @@
 """Which cases there are for a column, in which order they run, and what is known without running them."""
 
 import fnmatch
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,8 +94,8 @@ def settled(case: Case, column: EngineColumn, selection: Selection) -> Outcome |
         return Outcome(status=Status.NOT_TESTED, reason=f"not available here: {found.advice}")
     if not selection.has(case.row, case.mode):
         return Outcome(status=Status.NOT_TESTED, reason="not selected")
-    if case.mode == "process":
-        return Outcome(status=Status.NOT_TESTED, reason="this version of the suite starts no child processes")
+    if case.mode == "process" and not hasattr(os, "fork"):
+        return Outcome(status=Status.NOT_TESTED, reason="this platform cannot fork child processes")
     return None
 
 

@@ -80,6 +80,7 @@ class Row:
     depends: tuple[str, ...]
     hints: str
     function: RowFunction
+    bare: bool = False
 
     @property
     def is_factory(self) -> bool:
@@ -112,6 +113,7 @@ def row(
     since: str = "1.0",
     depends: Sequence[str] = (),
     hints: str = "",
+    bare: bool = False,
 ) -> Callable[[RowFunction], RowFunction]:
     """Declare a coroutine function as a test of one row of the contract.
 
@@ -124,6 +126,7 @@ def row(
         kills: Names of broken engines on which this very function fails.
         depends: Rows without which this one says nothing; if one of them failed this one is BLOCKED.
         hints: What an engine's author may want to look at first.
+        bare: The case begins with storage that nobody has opened yet; it opens its stores itself.
 
     Raises:
         RowError: The id is not in the contract, or the declaration cannot be read.
@@ -144,6 +147,7 @@ def row(
             depends=tuple(depends),
             hints=hints,
             function=function,
+            bare=bare,
         )
         _check(declared)
         _ROWS[id, name] = declared

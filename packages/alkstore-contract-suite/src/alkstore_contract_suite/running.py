@@ -14,10 +14,11 @@ from typing import Any, Final
 import pytest
 
 from alkstore_contract_suite.context import SOON, Context
-from alkstore_contract_suite.factory import Backend
+from alkstore_contract_suite.factory import Backend, StoreFactory
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case
+from alkstore_contract_suite.processes import Processes
 
 __all__ = ["Limits", "run"]
 
@@ -38,18 +39,48 @@ class Limits:
     soon: float = SOON
 
 
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    backend: Backend
+    case: Case
+    seed: int
+    limits: Limits
+    processes: Processes | None
+
+    @property
+    def name(self) -> str:
+        """What names the case's storage and seeds its randomness."""
+        return f"{self.seed}/{self.case.id}"
+
+    def context(self, factory: StoreFactory) -> Context:
+        return Context(
+            factory,
+            mode=self.case.mode,
+            random=random.Random(self.name),
+            soon=self.limits.soon,
+            processes=self.processes,
+        )
+
+
 class Stuck(Exception):
     """A case, or the end of one, did not come back within its limit."""
 
 
-def run(backend: Backend, case: Case, *, seed: int, limits: Limits = Limits()) -> Outcome:
-    """Run one case to its outcome; nothing that the engine raises gets out."""
+def run(
+    backend: Backend,
+    case: Case,
+    *,
+    seed: int,
+    limits: Limits = Limits(),
+    processes: Processes | None = None,
+) -> Outcome:
+    """Run one case to its outcome; nothing that the engine raises gets out. Mode "process" needs ``processes``."""
     begun = time.perf_counter()
     leaks: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", category=ResourceWarning)
         warnings.filterwarnings("always", message="coroutine .* was never awaited", category=RuntimeWarning)
-        outcome = _run(backend, case, seed, limits, leaks)
+        outcome = _run(_Setting(backend, case, seed, limits, processes), leaks)
         # Only what is collected while we still listen is told to this case, and not to the one after it.
         gc.collect()
     for warning in caught:
@@ -62,42 +93,43 @@ def run(backend: Backend, case: Case, *, seed: int, limits: Limits = Limits()) -
     return replace(outcome, seconds=time.perf_counter() - begun)
 
 
-def _run(backend: Backend, case: Case, seed: int, limits: Limits, leaks: list[str]) -> Outcome:
+def _run(setting: _Setting, leaks: list[str]) -> Outcome:
     # A loop factory keeps the runner from touching the process's current loop, which may be somebody else's.
     with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(lambda _, context: leaks.append(_told(context)))
-        return runner.run(_attempt(backend, case, seed, limits, leaks))
+        return runner.run(_attempt(setting, leaks))
 
 
-async def _attempt(backend: Backend, case: Case, seed: int, limits: Limits, leaks: list[str]) -> Outcome:
+async def _attempt(setting: _Setting, leaks: list[str]) -> Outcome:
     contexts: list[Context] = []
     errors: list[BaseException] = []
 
     async def body(context: Context) -> None:
-        await context.begin()
-        await case.row.function(context)
+        await context.begin(bare=setting.case.row.bare)
+        await setting.case.row.function(context)
 
     async def scoped() -> None:
-        async with backend.scope(f"{seed}/{case.id}") as factory:
-            context = Context(
-                factory, mode=case.mode, random=random.Random(f"{seed}/{case.id}"), soon=limits.soon
-            )
+        async with setting.backend.scope(setting.name) as factory:
+            context = setting.context(factory)
             contexts.append(context)
             for part in (body(context), context.finish()):
-                error = await _bounded(part, limits.case)
+                error = await _bounded(part, setting.limits.case)
                 if error is not None:
                     errors.append(error)
 
-    error = await _bounded(scoped(), 2 * limits.case + 1)
+    error = await _bounded(scoped(), 2 * setting.limits.case + 1)
     if error is not None:
         errors.append(error)
     for _ in range(LAST_TURNS):
         await asyncio.sleep(0)
     leaks.extend(f"a task goes on: {task!r}" for task in asyncio.all_tasks() - {asyncio.current_task()})
     context = contexts[0] if contexts else None
-    # A failure that the engine swallowed in a callback still is what went wrong first.
-    found = [*(context.missing if context else ()), *(context.failures if context else ()), *errors]
-    return _judged(case, found[0] if found else None, context)
+    found = errors
+    if context is not None:
+        leaks.extend(context.leaks)
+        # A failure that the engine swallowed in a callback still is what went wrong first.
+        found = [*context.missing, *context.deaths, *context.failures, *errors]
+    return _judged(setting.case, found[0] if found else None, context)
 
 
 async def _bounded(work: Coroutine[Any, Any, None], seconds: float) -> BaseException | None:

@@ -51,6 +51,7 @@ class Session:
             if outcome is not None:
                 self.outcomes[case] = outcome
         self.wanted = ordered([case for case in self.cases if case not in self.outcomes], seed)
+        self._has_processes = any(case.mode == "process" for case in self.wanted)
         self._failed: dict[str, set[str]] = {name: set() for name in self._columns}
 
     def run(self, case: Case) -> Outcome:
@@ -60,7 +61,11 @@ class Session:
         if blocking is not None:
             return Outcome(status=Status.BLOCKED, reason=f"{blocking} failed, and this row depends on it")
         column = self._columns[case.engine]
-        outcome = run(self._backends.of(column), case, seed=self.seed)
+        processes = self._backends.processes
+        if self._has_processes:
+            # Long before the first case that wants a child, so that it need not wait for the server's imports.
+            processes.start()
+        outcome = run(self._backends.of(column), case, seed=self.seed, processes=processes)
         if case.row.id in column.omitted and outcome.status is not Status.PASS:
             return Outcome(status=Status.NOT_APPLICABLE, reason=column.omitted[case.row.id])
         if outcome.status is Status.FAIL:
