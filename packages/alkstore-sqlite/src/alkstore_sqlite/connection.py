@@ -6,17 +6,39 @@ what one hop carries: aiosqlite hands it to `Connection.execute` as if it were S
 of threads however many statements it runs.
 """
 
+import asyncio
+import os
+import random
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
-
-import aiosqlite
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from alkstore.engine import Topic
+from alkstore.errors import Closed
+from alkstore_sqlite.errors import FileReplaced, is_busy
 
-__all__ = ["Change", "Connection", "Program", "Row", "Statement", "Steps", "Woken", "hop", "perform"]
+__all__ = [
+    "Change",
+    "Connection",
+    "Errand",
+    "Patience",
+    "Place",
+    "Program",
+    "Row",
+    "Statement",
+    "Steps",
+    "Woken",
+    "perform",
+]
 
 T = TypeVar("T")
+
+SHORTEST_PAUSE: Final = 0.000_1
+LONGEST_PAUSE: Final = 0.005
+"""Seconds between two tries at a lock that another process holds: a look costs 10 µs and a change of threads."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -51,17 +73,153 @@ class Program(Protocol):
     """Runs in the driver's thread, where it may wait for the file without holding up the event loop."""
 
     def run(self, connection: "Connection") -> None:
-        """Do it. What it raises is raised by `hop`."""
+        """Do it. What it raises reaches whoever awaits the hop."""
 
 
 class Connection(sqlite3.Connection):
-    """A connection that runs programs; everything else, the caller's own SQL too, is as in `sqlite3`."""
+    """A connection that runs programs; everything else, the caller's own SQL too, is as in `sqlite3`.
+
+    ``place`` is where its file was when it was opened, `Place.check` finds out when another one stands there.
+    """
+
+    place: "Place | None" = None
 
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
         if isinstance(sql, str):
             return super().execute(sql, parameters)
         sql.run(self)
         return NOTHING
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Have rows come as plain tuples of plain values, whatever the caller of a transaction has set up for his own."""
+        row_factory, text_factory = self.row_factory, self.text_factory
+        self.row_factory, self.text_factory = None, str
+        try:
+            yield
+        finally:
+            self.row_factory, self.text_factory = row_factory, text_factory
+
+    def run_sql(self, sql: str) -> None:
+        """Run a statement that answers nothing."""
+        super().execute(sql)
+
+    def begin(self, patience: "Patience") -> None:
+        """Take the write lock, for which another process is waited for.
+
+        Raises:
+            FileReplaced: What is written now would be lost.
+        """
+        if (
+            self.in_transaction
+        ):  # left open by a caller who kept the connection of a transaction that has ended
+            self.roll_back()
+        self.check_place()
+        patience.call(lambda: self.run_sql("BEGIN IMMEDIATE"))
+
+    def check_place(self) -> None:
+        """Refuse to go on in a file that is not the one at its path any more."""
+        if self.place is not None and not self.place.is_there():
+            raise FileReplaced(self.place.path)
+
+    def roll_back(self) -> None:
+        """End a transaction if there is one; what fails here must not hide the error that led here."""
+        if self.in_transaction:
+            with suppress(sqlite3.Error):
+                super().execute("ROLLBACK")
+
+
+class Place(NamedTuple):
+    """A file's path and what stood there when it was opened."""
+
+    path: str
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: str) -> "Place":
+        """Look at a path. Never opens the file: to close it again would drop SQLite's locks on it."""
+        found = os.stat(path)
+        return cls(path, found.st_dev, found.st_ino)
+
+    def is_there(self) -> bool:
+        """Whether the path still leads to the file that was opened."""
+        try:
+            return Place.of(self.path) == self
+        except OSError:
+            return False
+
+
+class Patience:
+    """How long a program waits, in the driver's thread, for another process; an event ends that at once."""
+
+    __slots__ = ("_abort", "_begun", "_limit")
+
+    def __init__(self, limit: float, abort: threading.Event) -> None:
+        self._begun = time.monotonic()
+        self._limit = limit
+        self._abort = abort
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._begun
+
+    def call(self, attempt: Callable[[], T]) -> T:
+        """Try until the file is free.
+
+        Raises:
+            sqlite3.OperationalError: It was not, for so long.
+            Closed: The store was closed meanwhile.
+        """
+        pause = SHORTEST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                left = self._limit - self.waited
+                if not is_busy(error) or left <= 0:
+                    raise
+            # The jitter keeps processes that wait together from asking together.
+            if self._abort.wait(min(pause * (0.5 + random.random()), left)):
+                raise Closed("store")
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
+class Errand:
+    """A program with somebody who waits for it, or who has gone: then an heir is told that it has run."""
+
+    __slots__ = ("_heir", "_is_finished", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_finished = False
+        self._heir: Callable[[], object] | None = None
+
+    def run(self, connection: Connection) -> None:
+        try:
+            with connection.working():
+                self.work(connection)
+        except Exception as error:  # whatever it is: a caller waits for it, and the thread serves others too
+            self.failed(error)
+        finally:
+            self._is_finished = True
+            if self._heir is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._heir)
+
+    def work(self, connection: Connection) -> None:
+        """Do it, in the driver's thread."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """Keep an error for whoever waits."""
+        raise NotImplementedError
+
+    def leave_to(self, heir: Callable[[], object]) -> None:
+        """Have somebody called in the loop, once or twice, when this has run: its caller was cancelled, it runs on."""
+        self._heir = heir
+        if self._is_finished:
+            heir()
 
 
 class _Nothing:
@@ -71,28 +229,30 @@ class _Nothing:
         return ()
 
 
+NOTHING: Final = _Nothing()
 
-NOTHING = _Nothing()
-
-
-async def hop(connection: aiosqlite.Connection, program: Program) -> None:
-    """Run a program in the connection's thread."""
-    await connection.execute_fetchall(program, ())  # type: ignore[arg-type]  # passed on to our own execute
+EXECUTE: Final = sqlite3.Connection.execute
+"""Past our own `Connection.execute`: an operation yields nothing but SQL."""
 
 
 def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
-    """Run an operation to its end on a connection of ours, in its thread."""
-    execute = connection.execute
-    rows: list[Row] | None = None
+    """Run an operation to its end on a connection of ours, in its thread; errors are raised where it yielded."""
     try:
+        statement = next(steps)
         while True:
-            # None starts a generator, whatever its type says of what it is sent.
-            statement = steps.send(rows)  # type: ignore[arg-type]
-            if statement.is_many:
-                connection.executemany(statement.sql, statement.parameters)
-                rows = []
+            try:
+                rows = _execute(connection, statement)
+            except sqlite3.Error as error:
+                statement = steps.throw(error)
             else:
-                rows = execute(statement.sql, statement.parameters).fetchall()
+                statement = steps.send(rows)
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def _execute(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
+    if statement.is_many:
+        connection.executemany(statement.sql, statement.parameters)
+        return []
+    return EXECUTE(connection, statement.sql, statement.parameters).fetchall()

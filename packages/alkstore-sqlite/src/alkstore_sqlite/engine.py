@@ -1,0 +1,339 @@
+"""The SQLite engine: everything in one file, which many processes may have open.
+
+State model. One connection writes, in the order of its line (`writer.py`); a few others read; a thread watches for what
+other processes commit (`watcher.py`). Each area says in statements what a change means; this module only says which of
+them runs where.
+"""
+
+import os
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from alkstore import Store
+from alkstore.clock import Clock, SystemClock
+from alkstore.engine import (
+    Claimed,
+    Engine,
+    EngineTransaction,
+    EventRecord,
+    Fired,
+    JobCounts,
+    JobFilter,
+    JobRecord,
+    LockRecord,
+    Names,
+    NewEvent,
+    NewJob,
+    NewSchedule,
+    NewWake,
+    ScheduleRecord,
+    Settle,
+    Taken,
+    Topic,
+    Traits,
+    Watch,
+)
+from alkstore.errors import Closed, InvalidArgument, show
+from alkstore.hookspecs import EngineRegistration, hookimpl
+from alkstore.stamps import Duration
+from alkstore_sqlite import lock as _lock
+from alkstore_sqlite import queue as _queue
+from alkstore_sqlite import schedule as _schedule
+from alkstore_sqlite import schema
+from alkstore_sqlite import stream as _stream
+from alkstore_sqlite import wake as _wake
+from alkstore_sqlite.connection import Connection, Patience, Steps
+from alkstore_sqlite.join import JoinedTransaction
+from alkstore_sqlite.link import Link
+from alkstore_sqlite.reader import Readers
+from alkstore_sqlite.surroundings import (
+    Durability,
+    check_durability,
+    check_path,
+    check_place,
+    check_version,
+    path_of_url,
+    prepare_reader,
+    prepare_writer,
+)
+from alkstore_sqlite.transaction import SqliteTransaction
+from alkstore_sqlite.wake import Wakes
+from alkstore_sqlite.writer import Work, Writer
+
+__all__ = ["OMITTED", "SqliteEngine", "SqliteStore", "alkstore_engine"]
+
+TRAITS: Final = Traits(batches=True, notify_limit=None, outside_tx=False, durable=True)
+
+_NO_SERVER: Final = "there is no server and no connection that could be lost"
+_NO_CLUSTER: Final = "a file is copied whole; there is no other server to restore it into"
+
+OMITTED: Final[Mapping[str, str]] = {
+    "WAKE-08": _NO_SERVER,
+    "WAKE-10": "there is no polling-only mode: the watcher needs nothing but the file",
+    "STR-13": _NO_SERVER,
+    "STR-16": _NO_CLUSTER,
+    "TX-09": "one writer at a time: an open transaction holds back every write (TX-08)",
+    "DUR-09": "there is no server's clock: now is the clock of each process",
+    "DUR-10": "a file has no schemas and one encoding",
+}
+"""Contract rows that cannot be expressed here, and why."""
+
+
+class SqliteEngine:
+    """`alkstore.engine.Engine` on one file. Make it by `open`."""
+
+    def __init__(
+        self, link: Link, path: str, clock: Clock, *, wait_timeout: float, durability: Durability
+    ) -> None:
+        self._clock = clock
+        self._wakes = Wakes(path, clock, self._read_channel)
+        self._readers = Readers(partial(_open_reader, path), wait_timeout=wait_timeout)
+        self._writer = Writer(
+            link,
+            reopen=partial(_open_writer, path, clock, durability, wait_timeout, create=False),
+            clock=clock,
+            wait_timeout=wait_timeout,
+            landed=self._wakes.landed,
+        )
+        self._begun = 0
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls, path: str, clock: Clock, *, wait_timeout: float, durability: Durability
+    ) -> "SqliteEngine":
+        """Open a file, made if it is not there, and bring its tables up to date.
+
+        Raises:
+            DatabaseError: The file, or what is around it, will not do, and why.
+            SchemaMismatch: It was written by a newer version.
+        """
+        check_version()
+        check_place(path)
+        link = await _open_writer(path, clock, durability, wait_timeout, create=True)
+        return cls(link, path, clock, wait_timeout=wait_timeout, durability=durability)
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS
+
+    # ------------------------------------------------------------ jobs
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
+        return await self._writer.run(partial(_queue.insert, jobs))
+
+    async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
+        return await self._readers.run(lambda: _queue.find(queue, where))
+
+    async def count_jobs(self, queue: str) -> JobCounts:
+        return await self._readers.run(lambda: _queue.count(queue, self._clock.now()))
+
+    async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
+        work = Work(partial(_queue.claim, queue, worker_ids))
+        self._wakes.claim_begins(queue)
+        next_at, is_short = None, False
+        try:
+            claimed = (await self._writer.do(work)).result()
+            next_at, is_short = claimed.next_at, len(claimed.jobs) < len(worker_ids)
+            return claimed
+        finally:
+            self._wakes.claim_ended(queue, work.began, next_at, is_short)
+
+    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
+        return await self._writer.run(partial(_queue.settle, settles))
+
+    async def sweep_jobs(self, queue: str) -> int:
+        return await self._writer.run(partial(_queue.sweep, queue))
+
+    async def purge_jobs(self, queue: str, older_than: int) -> int:
+        return await self._writer.run(partial(_queue.purge, queue, older_than))
+
+    # ------------------------------------------------------------ streams
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
+        return await self._writer.run(partial(_stream.append, events))
+
+    async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
+        return await self._readers.run(lambda: _stream.read(stream, after, limit))
+
+    async def read_head(self, stream: str) -> int:
+        return await self._readers.run(lambda: _stream.head(stream))
+
+    async def trim_events(self, stream: str, horizon: int) -> int:
+        return await self._writer.run(lambda _: _stream.trim(stream, horizon))
+
+    async def read_offsets(self, stream: str, consumer: str | None = None) -> Mapping[str, int]:
+        return await self._readers.run(lambda: _stream.offsets(stream, consumer))
+
+    async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
+        return await self._writer.run(lambda _: _stream.move(stream, consumer, offset, backwards=backwards))
+
+    # ------------------------------------------------------------ wakes
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None:
+        await self._writer.run(partial(_wake.notify, wakes))
+
+    async def watch(self, topic: Topic) -> Watch:
+        return await self._wakes.watch(topic)
+
+    async def _read_channel(self, channel: str) -> int:
+        return await self._readers.run(lambda: _wake.read_channel(channel))
+
+    # ------------------------------------------------------------ locks
+
+    async def take_lock(self, name: str, ttl: int) -> Taken:
+        return await self._writer.run(partial(_lock.take, name, ttl))
+
+    async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
+        return await self._writer.run(partial(_lock.renew, name, fence, ttl))
+
+    async def list_locks(self) -> Sequence[LockRecord]:
+        return await self._readers.run(lambda: _lock.held(self._clock.now()))
+
+    # ------------------------------------------------------------ schedules
+
+    async def put_schedule(self, rule: NewSchedule) -> ScheduleRecord:
+        return await self._writer.run(partial(_schedule.put, rule))
+
+    async def delete_schedule(self, name: str) -> bool:
+        return await self._writer.run(lambda _: _schedule.delete(name))
+
+    async def fire_schedules(self, lease: tuple[str, int] | None) -> Fired:
+        return await self._writer.run(partial(_schedule.fire, lease))
+
+    async def list_schedules(self) -> Sequence[ScheduleRecord]:
+        return await self._readers.run(_schedule.all)
+
+    # ------------------------------------------------------------ transactions and life
+
+    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
+        if self._is_closed:
+            raise Closed("store")
+        self._begun += 1
+        label = f"open transaction {self._begun}" + (f", begun at {begun}" if begun else "")
+        if connection is not None:
+            return await JoinedTransaction.begin(connection, self._writer, label)
+        return await SqliteTransaction.begin(self._writer, label)
+
+    async def list_names(self) -> Names:
+        return await self._readers.run(_names)
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._wakes.aclose()
+        await self._readers.close()
+        await self._writer.close()
+
+
+def _names() -> Steps[Names]:
+    queues = yield from _queue.names()
+    streams = yield from _stream.names()
+    return Names(queues, streams)
+
+
+async def _open_writer(
+    path: str, clock: Clock, durability: Durability, wait_timeout: float, *, create: bool
+) -> Link:
+    patience = Patience(wait_timeout, threading.Event())
+
+    def prepare(connection: Connection) -> None:
+        patience.call(lambda: prepare_writer(connection, durability))
+        schema.migrate(connection, clock.now(), patience)
+
+    return await Link.open(path, create=create, prepare=prepare)
+
+
+async def _open_reader(path: str) -> Link:
+    return await Link.open(path, create=False, prepare=prepare_reader)
+
+
+class SqliteStore(Store):
+    """A store in one file, which any number of processes of one machine may have open.
+
+    ``async with SqliteStore("app.db") as store:``.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: str = "power",
+        clock: Clock | None = None,
+        worker_id: str | None = None,
+        wait_timeout: Duration = 30,
+        poll_interval: Duration = 5,
+        random: random.Random | None = None,
+    ) -> None:
+        """Prepare a store; it opens with ``async with`` or by awaiting it.
+
+        Args:
+            path: Of the file; a relative one is resolved now. Its folder must be there.
+            durability: ``"power"``: what was acknowledged survives the loss of power. ``"process"``: it survives the
+                end of the process; the last commits before a loss of power may be gone, whole ones, the last first.
+            clock: What *now* is; the machine's wall clock by default. Processes that share a file share its meaning.
+            worker_id: Who claims, for people to read; ``host:pid:4 hex`` by default.
+            wait_timeout: Seconds that anything waits for a transaction or another process.
+            poll_interval: Seconds between looks when a wake was lost.
+            random: The source of jitter.
+
+        Raises:
+            InvalidArgument: An option is not of its domain, or ``path`` is a private database.
+            InvalidName: ``worker_id`` is blank or cannot be stored.
+        """
+        self._path = check_path(path)
+        self._durability = check_durability(durability)
+        super().__init__(
+            self._open_engine,
+            name=f"sqlite file {self._path}",
+            worker_id=worker_id,
+            wait_timeout=wait_timeout,
+            poll_interval=poll_interval,
+            random=random,
+        )
+        self._clock = SystemClock() if clock is None else _checked(clock)
+
+    async def _open_engine(self) -> Engine:
+        return await SqliteEngine.open(
+            self._path, self._clock, wait_timeout=self._wait_timeout, durability=self._durability
+        )
+
+
+def _checked(clock: Clock) -> Clock:
+    for name in ("now", "call_at"):
+        if isinstance(clock, type) or not callable(getattr(clock, name, None)):
+            raise InvalidArgument(
+                f"clock must have now() and call_at(), as alkstore.clock.Clock says, got {show(clock)}"
+            )
+    return clock
+
+
+@hookimpl
+def alkstore_engine() -> EngineRegistration:
+    """Tell core of this engine."""
+    return EngineRegistration(
+        schemes=("sqlite", "sqlite+aiosqlite"),
+        open=_open,
+        package="alkstore-sqlite",
+        contract_version="1.0",
+        durable=True,
+        capabilities={
+            "durable": True,
+            "multi_process": True,
+            "sql": True,
+            "listen": True,
+            "reconnects": _NO_SERVER,
+            "notify_limit": None,
+        },
+        options=frozenset({"clock", "durability"}),
+        omitted=OMITTED,
+    )
+
+
+def _open(url: str, options: Mapping[str, object]) -> Store:
+    # Core let only known names through; the constructor judges their values.
+    return SqliteStore(path_of_url(url), **options)  # type: ignore[arg-type]

@@ -1,0 +1,185 @@
+"""Riding the application's own transaction: the same statements, on the application's connection.
+
+What is done here lands with the caller's commit, and whoever waits for it is woken then: by the watcher, in this process as
+in every other, since SQLite tells nobody else of a commit.
+"""
+
+import sqlite3
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import aiosqlite
+
+from alkstore.errors import Closed, InvalidArgument, show
+from alkstore_sqlite.connection import Place, Row, Statement, Steps
+from alkstore_sqlite.errors import translated
+from alkstore_sqlite.transaction import Operations
+from alkstore_sqlite.writer import Operation, Writer
+
+__all__ = ["JoinedTransaction"]
+
+T = TypeVar("T")
+
+LEGACY: Final = -1
+"""`sqlite3.LEGACY_TRANSACTION_CONTROL`, which Python 3.11 has no name for because it knows nothing else."""
+
+_HOW: Final = "an aiosqlite connection, or a SQLAlchemy AsyncConnection or AsyncSession on sqlite+aiosqlite"
+
+
+class _AlchemySession(Protocol):
+    async def connection(self) -> "_AlchemyConnection": ...
+
+
+class _AlchemyConnection(Protocol):
+    async def get_raw_connection(self) -> Any: ...
+
+
+class JoinedTransaction(Operations):
+    """The caller's transaction, as long as it lasts. Make it by `begin`."""
+
+    def __init__(self, connection: aiosqlite.Connection, writer: Writer, label: str) -> None:
+        self.label = label
+        self._connection = connection
+        self._writer = writer
+        self._is_left = False
+
+    @classmethod
+    async def begin(cls, connection: object, writer: Writer, label: str) -> "JoinedTransaction":
+        """Find the driver's connection, make it begin if it begins by itself, and see that it is in a transaction.
+
+        Raises:
+            InvalidArgument: It cannot be joined, and why.
+            DatabaseError: Somebody else had the write lock for too long.
+        """
+        driver = await _driver(connection)
+        path = writer.link.path
+        if driver is writer.link.connection:
+            raise InvalidArgument("connection is the store's own; use the transaction that gave it")
+        await _check_file(driver, path)
+        if not driver.in_transaction:
+            if driver.isolation_level is None or _autocommit(driver) != LEGACY:
+                raise InvalidArgument(
+                    "connection is in no transaction and commits every statement by itself; "
+                    "execute BEGIN IMMEDIATE on it before joining"
+                )
+            # It would begin at its first write. A read before that would spoil it as soon as somebody else commits.
+            with translated(path):
+                await _run(driver, "BEGIN IMMEDIATE")
+        return cls(driver, writer, label)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._is_left and _is_in_transaction(self._connection)
+
+    @property
+    def connection(self) -> object:
+        return self._connection
+
+    async def _do(self, operation: Operation[T]) -> T:
+        if not self.is_open:
+            raise Closed("transaction")
+        connection = self._connection
+        with translated(self._writer.link.path):
+            await _run(connection, "SAVEPOINT alkstore")
+            try:
+                change = await _perform(connection, operation(self._writer.clock.now()))
+            except BaseException:
+                if connection.in_transaction:
+                    await _run(connection, "ROLLBACK TO alkstore")
+                    await _run(connection, "RELEASE alkstore")
+                raise
+            await _run(connection, "RELEASE alkstore")
+        # Nobody is woken here: the commit is the caller's, and the watcher sees it.
+        return change.result
+
+    async def commit(self) -> None:
+        raise InvalidArgument("commit of a joined transaction is its owner's; call it on your connection")
+
+    async def rollback(self) -> None:
+        self._is_left = True
+
+    def abandon(self) -> None:
+        self._is_left = True
+
+
+async def _driver(connection: object) -> aiosqlite.Connection:
+    """Give the aiosqlite connection under what the caller has, without importing what he may not have installed."""
+    given = connection
+    if type(connection).__module__.partition(".")[0] == "sqlalchemy":
+        if not hasattr(connection, "get_raw_connection") and hasattr(connection, "connection"):
+            connection = await cast(_AlchemySession, connection).connection()
+        if hasattr(connection, "get_raw_connection"):
+            raw = await cast(_AlchemyConnection, connection).get_raw_connection()
+            connection = raw.driver_connection
+    if not isinstance(connection, aiosqlite.Connection):
+        raise InvalidArgument(f"this engine joins {_HOW}, got {show(given)}")
+    return connection
+
+
+async def _check_file(connection: aiosqlite.Connection, path: str) -> None:
+    try:
+        listed = await _fetch(connection, Statement("PRAGMA database_list"))
+    except (ValueError, sqlite3.ProgrammingError) as error:
+        raise InvalidArgument(f"connection cannot be joined: {error}; open it first") from error
+    files = [_text(row[2]) for row in listed if _text(row[1]) == "main"]
+    if not files or not files[0]:
+        raise InvalidArgument(
+            f"connection is to a private database, this store is on {show(path)}; connect to that file"
+        )
+    # A file has many names (links, relative paths): it is what stands there that must be the same.
+    if Place.of(files[0])[1:] != Place.of(path)[1:]:
+        raise InvalidArgument(
+            f"connection is to {show(files[0])}, this store is on {show(path)}; join a connection to the same file"
+        )
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+def _is_in_transaction(connection: aiosqlite.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except (ValueError, sqlite3.ProgrammingError):  # closed
+        return False
+
+
+def _autocommit(connection: aiosqlite.Connection) -> object:
+    # Python 3.12's own mode, of which aiosqlite tells nothing.
+    return getattr(getattr(connection, "_conn", None), "autocommit", LEGACY)
+
+
+async def _perform(connection: aiosqlite.Connection, steps: Steps[T]) -> T:
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = await _fetch(connection, statement)
+            except sqlite3.Error as error:
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def _run(connection: aiosqlite.Connection, sql: str) -> None:
+    await (await connection.execute(sql)).close()
+
+
+async def _fetch(connection: aiosqlite.Connection, statement: Statement) -> list[Row]:
+    if statement.is_many:
+        await (await connection.executemany(statement.sql, statement.parameters)).close()
+        return []
+    text_factory = connection.text_factory
+    if text_factory is not str:
+        connection.text_factory = str
+    try:
+        cursor = await connection.execute(statement.sql, statement.parameters)
+        cursor.row_factory = None
+        rows = [tuple(row) for row in await cursor.fetchall()]
+        await cursor.close()
+    finally:
+        if text_factory is not str:
+            connection.text_factory = text_factory
+    return rows

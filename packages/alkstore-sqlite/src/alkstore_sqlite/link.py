@@ -1,0 +1,111 @@
+"""One connection of ours to the file, and the thread behind it: hops, and an end that nothing can hold up."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Self
+
+import aiosqlite
+
+from alkstore.batching import unanswered
+from alkstore_sqlite.connection import Connection, Place, Program
+from alkstore_sqlite.errors import translated
+from alkstore_sqlite.surroundings import connect_arguments, guard
+
+__all__ = ["LAST_CALL", "Link"]
+
+STATEMENTS: Final = 256
+"""Prepared statements that a connection keeps: all of ours."""
+
+LAST_CALL: Final = 1.0
+"""Seconds that a call has to end by itself at a close; then its statement is interrupted, and then it is left."""
+
+
+class Link:
+    """An open connection. Make it by `open`."""
+
+    def __init__(self, connection: aiosqlite.Connection, path: str) -> None:
+        self.connection = connection
+        self.path = path
+        self._inside: set[asyncio.Task[Any]] = set()
+        self._is_cut = False
+
+    @classmethod
+    async def open(cls, path: str, *, create: bool, prepare: Callable[[Connection], None]) -> Self:
+        """Open the file; ``prepare`` runs on the new connection, in its thread.
+
+        Raises:
+            DatabaseError: It cannot be opened, and why.
+        """
+        database, uri = connect_arguments(path, create=create)
+        connection = aiosqlite.connect(
+            database,
+            uri=uri,
+            factory=Connection,
+            isolation_level=None,
+            timeout=0,
+            cached_statements=STATEMENTS,
+        )
+        # A program that ends without closing its store must end: the thread would be waited for at exit.
+        connection._thread.daemon = True
+        link = cls(connection, path)
+        with translated(path):
+            _ = await connection
+            try:
+                await link.hop(_Preparing(prepare, path))
+            except BaseException:
+                await link.close()
+                raise
+        return link
+
+    async def hop(self, program: Program) -> None:
+        """Run a program in the connection's thread; it goes on to its end even if this call is cancelled.
+
+        Raises:
+            DatabaseError: The store was closed before the driver answered; the outcome is unknown.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._inside.add(task)
+        try:
+            await self.connection.execute_fetchall(program, ())
+        except asyncio.CancelledError:
+            if self._is_cut and task.uncancel() == 0:
+                raise unanswered() from None
+            raise
+        finally:
+            self._inside.discard(task)
+
+    async def close(self) -> None:
+        """Close the connection after what was handed to it; what does not end by then is cut off."""
+        closing = asyncio.ensure_future(self._close())
+        done, _ = await asyncio.wait((closing,), timeout=LAST_CALL)
+        if not done:
+            with suppress(ValueError, sqlite3.Error):  # closed in this very moment
+                await self.connection.interrupt()
+            done, _ = await asyncio.wait((closing,), timeout=LAST_CALL)
+        if not done:
+            self._is_cut = True
+            closing.cancel()
+            for task in self._inside:
+                task.cancel()
+
+    async def _close(self) -> None:
+        with suppress(
+            ValueError, sqlite3.Error
+        ):  # closed by the caller of a transaction, or of no use any more
+            await self.connection.close()
+
+
+class _Preparing:
+    """The first program of a connection."""
+
+    def __init__(self, prepare: Callable[[Connection], None], path: str) -> None:
+        self._prepare = prepare
+        self._path = path
+
+    def run(self, connection: Connection) -> None:
+        guard(connection)
+        connection.place = Place.of(self._path)
+        self._prepare(connection)

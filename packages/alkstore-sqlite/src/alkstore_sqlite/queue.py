@@ -1,0 +1,214 @@
+"""Jobs: what becomes of a row, and who is woken by it. The statements are in sql/queue.sql."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from alkstore import statements
+from alkstore.engine import (
+    Ack,
+    Cancel,
+    Claimed,
+    Fail,
+    Heartbeat,
+    JobCounts,
+    JobFilter,
+    JobRecord,
+    JobState,
+    NewJob,
+    Redrive,
+    Release,
+    Retry,
+    Settle,
+    Topic,
+    TopicKind,
+)
+from alkstore.numbers import MAX_INT64, MIN_INT64, shift
+from alkstore_sqlite.connection import Change, Row, Statement, Steps, Woken
+
+__all__ = ["claim", "count", "find", "insert", "names", "purge", "settle", "sweep"]
+
+_SQL: Final = statements.load("alkstore_sqlite", "queue")
+
+EXPIRED: Final = "expired"
+LAPSED: Final = "visibility timeout lapsed on the last attempt"
+
+BURIED_BY_A_CLAIM: Final = 1_000
+"""Rows that one claim moves to DEAD at most, so that no claim pays for everybody's neglect (Q-08)."""
+
+STATES: Final = (JobState.PENDING, JobState.PROCESSING, JobState.DEAD)
+
+FIND: Final[Mapping[JobState | None, str]] = {
+    None: _SQL["find"],
+    JobState.PENDING: _SQL["find_pending"],
+    JobState.PROCESSING: _SQL["find_processing"],
+    JobState.DEAD: _SQL["find_dead"],
+}
+
+SETTLE: Final = {
+    Ack: _SQL["ack"],
+    Retry: _SQL["retry"],
+    Fail: _SQL["fail"],
+    Release: _SQL["release"],
+    Heartbeat: _SQL["heartbeat"],
+}
+
+_new_record: Final[Callable[[type[JobRecord], tuple[object, ...]], JobRecord]] = tuple.__new__
+"""A record from its fields in their order: a third of the time that the named tuple's own constructor takes."""
+
+# ---------------------------------------------------------------- the seam, in its order
+
+
+def insert(
+    jobs: Sequence[NewJob], now: int, scheduled_for: Sequence[int | None] = ()
+) -> Steps[Change[Sequence[int]]]:
+    """Insert all or nothing; ``scheduled_for`` has the boundary of each job that a schedule fires."""
+    rows = [_new_row(job, now) for job in jobs]
+    for row, boundary in zip(rows, scheduled_for, strict=False):
+        row[-1] = boundary
+    if not rows:
+        return Change(())
+    answer = yield Statement(_SQL["insert"], rows[0])
+    first: int = answer[0][0]
+    ids = range(first, first + len(rows))
+    if len(rows) > 1:
+        # Nobody else draws ids while we hold the write lock.
+        rest = [(*row, id) for row, id in zip(rows[1:], ids[1:], strict=True)]
+        yield Statement(_SQL["insert_next"], rest, True)
+    return Change(ids, _woken(job.queue for job in jobs) if len(rows) > 1 else (_wake(jobs[0].queue),))
+
+
+def find(queue: str, where: JobFilter) -> Steps[list[JobRecord]]:
+    if where.limit <= 0:
+        return []
+    if where.ids is not None:
+        return (yield from _find_by_ids(queue, where))
+    rows = yield Statement(FIND[where.state], (queue, where.after, where.error, where.limit))
+    return [_record(row) for row in rows]
+
+
+def count(queue: str, now: int) -> Steps[JobCounts]:
+    rows = yield Statement(_SQL["count"], (queue, now))
+    ready, delayed, processing, stale, dead, oldest = rows[0]
+    age = None if oldest is None else now - oldest
+    return JobCounts(ready, delayed, processing, stale, dead, age)
+
+
+def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claimed]]:
+    if not worker_ids:
+        return Change(Claimed((), None))
+    answer = yield Statement(_SQL["is_stirred"], (queue, now))
+    if answer[0][0]:
+        yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, BURIED_BY_A_CLAIM))
+        for name in ("put_in_line", "set_aside", "take_up", "hold_again"):
+            yield Statement(_SQL[name], (queue, now))
+    worker = worker_ids[0]
+    rows = yield Statement(_SQL["claim"], (queue, len(worker_ids), worker, now))
+    jobs = [_record(row) for row in rows]
+    if len(jobs) > 1:
+        jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        for at, (job, id) in enumerate(zip(jobs, worker_ids, strict=False)):
+            if id != worker:
+                yield Statement(_SQL["name_worker"], (job.id, id))
+                jobs[at] = job._replace(worker_id=id)
+    if len(jobs) == len(worker_ids):
+        return Change(Claimed(jobs, None))
+    answer = yield Statement(_SQL["next_at"], (queue,))
+    return Change(Claimed(jobs, answer[0][0]))
+
+
+def settle(settles: Sequence[Settle], now: int) -> Steps[Change[list[int | None]]]:
+    instants: list[int | None] = []
+    stirred: list[str] = []
+    for each in settles:
+        at = yield from _apply(each, now)
+        instants.append(at)
+        if at is not None and not isinstance(each, (Ack, Fail, Cancel)):
+            stirred.append(each.queue)
+    return Change(instants, _woken(stirred))
+
+
+def sweep(queue: str, now: int) -> Steps[Change[int]]:
+    yield Statement(_SQL["bury_expired"], (queue, now, EXPIRED))
+    expired = yield Statement(_SQL["changed"])
+    yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, -1))
+    lapsed = yield Statement(_SQL["changed"])
+    return Change(expired[0][0] + lapsed[0][0])
+
+
+def purge(queue: str, older_than: int, now: int) -> Steps[Change[int]]:
+    yield Statement(_SQL["purge"], (queue, None if older_than <= 0 else shift(now, -older_than)))
+    answer = yield Statement(_SQL["changed"])
+    return Change(answer[0][0])
+
+
+def names() -> Steps[list[str]]:
+    rows = yield Statement(_SQL["names"])
+    return [name for (name,) in rows]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _new_row(job: NewJob, now: int) -> list[object]:
+    queue, payload, headers, priority, delay, run_at, window, most, base, expires = job
+    if delay is not None:
+        run_at = shift(now, delay)
+    elif run_at is None:
+        run_at = now
+    expires_at = None if expires is None else shift(now, expires)
+    return [queue, payload, headers, priority, run_at, expires_at, most, window, base, now, None]
+
+
+def _record(row: Row) -> JobRecord:
+    return _new_record(JobRecord, (*row[:4], STATES[row[4]], *row[5:]))
+
+
+def _find_by_ids(queue: str, where: JobFilter) -> Steps[list[JobRecord]]:
+    found: list[JobRecord] = []
+    for id in sorted({id for id in where.ids or () if MIN_INT64 <= id <= MAX_INT64}):
+        rows = yield Statement(_SQL["find_by_id"], (queue, id))
+        found += [job for job in map(_record, rows) if _is_among(job, where)]
+        if len(found) == where.limit:
+            break
+    return found
+
+
+def _is_among(job: JobRecord, where: JobFilter) -> bool:
+    if where.state is not None and job.state is not where.state:
+        return False
+    return where.error is None or any(
+        where.error in text for text in (job.last_error, job.retry_error) if text
+    )
+
+
+# ---------------------------------------------------------------- settles
+
+
+def _apply(settle: Settle, now: int) -> Steps[int | None]:
+    if not MIN_INT64 <= settle.id <= MAX_INT64:  # no row can have it, and the driver would refuse it
+        return None
+    at = now
+    if isinstance(settle, Cancel):
+        statement = Statement(_SQL["cancel"], (settle.id, settle.queue))
+    elif isinstance(settle, Redrive):
+        statement = Statement(_SQL["redrive"], (settle.id, settle.queue, now))
+    else:
+        more: tuple[object, ...] = ()
+        if isinstance(settle, Heartbeat):
+            at = shift(now, settle.window)
+            more = (at,)
+        elif isinstance(settle, Retry):
+            more = (shift(now, settle.delay), settle.error)
+        elif isinstance(settle, Fail):
+            more = (settle.error,)
+        statement = Statement(SETTLE[type(settle)], (settle.id, settle.token, now, settle.queue, *more))
+    rows = yield statement
+    return at if rows else None
+
+
+def _wake(queue: str) -> Woken:
+    return Woken(Topic(TopicKind.QUEUE, queue))
+
+
+def _woken(queues: Iterable[str]) -> Sequence[Woken]:
+    return [_wake(queue) for queue in dict.fromkeys(queues)]

@@ -1,0 +1,112 @@
+"""Readers: connections that cannot write, and never wait for a writer."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+from alkstore.errors import Closed
+from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, perform
+from alkstore_sqlite.errors import is_broken
+from alkstore_sqlite.link import Link
+from alkstore_sqlite.writer import told
+
+__all__ = ["Readers"]
+
+T = TypeVar("T")
+
+MOST_READERS: Final = 2
+"""Connections, each with a thread: one long read must not hold up the short ones."""
+
+
+class _Reading(Errand, Generic[T]):
+    """The program of one read: all of its statements see the same state."""
+
+    __slots__ = ("_operation", "_path", "_patience", "_result", "error")
+
+    _result: T
+
+    def __init__(self, operation: Callable[[], Steps[T]], path: str, patience: Patience) -> None:
+        super().__init__()
+        self._operation = operation
+        self._path = path
+        self._patience = patience
+        self.error: Exception | None = None
+
+    def work(self, connection: Connection) -> None:
+        connection.check_place()
+        self._result = self._patience.call(lambda: self._read(connection))
+
+    def failed(self, error: Exception) -> None:
+        self.error = told(error, self._path, waited=self._patience.waited)
+
+    def _read(self, connection: Connection) -> T:
+        connection.run_sql("BEGIN")
+        try:
+            return perform(connection, self._operation())
+        finally:
+            connection.roll_back()
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+class Readers:
+    """A few connections for reading, opened when they are first wanted. For one event loop.
+
+    Args:
+        open_link: Opens one.
+        wait_timeout: Seconds that a read waits while another process holds the whole file.
+    """
+
+    def __init__(self, open_link: Callable[[], Awaitable[Link]], *, wait_timeout: float) -> None:
+        self._open_link = open_link
+        self._wait_timeout = wait_timeout
+        self._free = asyncio.Semaphore(MOST_READERS)
+        self._idle: list[Link] = []
+        self._used: set[Link] = set()
+        self._abort = threading.Event()
+        self._is_closed = False
+
+    async def run(self, operation: Callable[[], Steps[T]]) -> T:
+        """Perform a read, and give its result.
+
+        Raises:
+            DatabaseError: It failed, and why.
+            Closed: The readers are closed.
+        """
+        async with self._free:
+            if self._is_closed:
+                raise Closed("store")
+            link = self._idle.pop() if self._idle else await self._open_link()
+            self._used.add(link)
+            program = _Reading(operation, link.path, Patience(self._wait_timeout, self._abort))
+            is_sound = False
+            try:
+                await link.hop(program)
+                is_sound = program.error is None or not is_broken(program.error)
+            except asyncio.CancelledError:
+                is_sound = True  # it reads on, and whoever has it next stands behind it
+                raise
+            except Exception as error:
+                raise told(error, link.path) from error
+            finally:
+                await self._put_back(link, is_sound)
+        return program.result()
+
+    async def _put_back(self, link: Link, is_sound: bool) -> None:
+        self._used.discard(link)
+        if is_sound and not self._is_closed:
+            self._idle.append(link)
+        else:
+            await link.close()
+
+    async def close(self) -> None:
+        """Close every connection after what it has in hand."""
+        self._is_closed = True
+        self._abort.set()
+        links = [*self._idle, *self._used]
+        self._idle.clear()
+        await asyncio.gather(*(link.close() for link in links))

@@ -1,0 +1,392 @@
+"""The one writer of a store: what is awaited at the same time lands in one commit, and a transaction has it for itself.
+
+State model. The writer is idle, busy with a hop, or lent to a transaction. A hop is one change of threads: it takes
+SQLite's write lock (BEGIN IMMEDIATE), reads the clock, performs its operations and commits. An operation that finds the
+writer idle makes a hop of its own, in its caller's task; one that finds it busy stands in line, and whatever stands there
+when the hop ends shares the next one. A transaction stands in the same line, and everybody behind it waits until it has
+ended. Nobody stands there for longer than ``wait_timeout``.
+
+Another process that holds the write lock is waited for in the driver's thread, so the event loop runs on.
+"""
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from alkstore.clock import Clock
+from alkstore.errors import AlkstoreError, Closed, DatabaseError
+from alkstore_sqlite.connection import (
+    Change,
+    Connection,
+    Errand,
+    Patience,
+    Steps,
+    Woken,
+    perform,
+)
+from alkstore_sqlite.errors import is_broken, translate
+from alkstore_sqlite.link import LAST_CALL, Link
+
+__all__ = ["Operation", "Owner", "Work", "Writer", "told"]
+
+T = TypeVar("T")
+
+Operation = Callable[[int], Steps[Change[T]]]
+"""Gives the steps of a change, once *now* is known: it is read after the write lock was got, never before a wait."""
+
+MOST_A_HOP: Final = 256
+"""Operations that share a commit at most, so that the last of a crowd does not wait for all of it."""
+
+
+class Owner(Protocol):
+    """A transaction that has the writer for itself, as far as a message must name it."""
+
+    @property
+    def label(self) -> str: ...
+
+
+class Work(Generic[T]):
+    """One operation on its way: what came of it, and when it had the write lock."""
+
+    __slots__ = ("_result", "began", "done", "error", "operation", "since", "woken")
+
+    _result: T
+
+    def __init__(self, operation: Operation[T]) -> None:
+        self.operation = operation
+        self.since = time.monotonic()
+        self.done: asyncio.Future[None] | None = None
+        self.error: Exception | None = None
+        self.woken: Sequence[Woken] = ()
+        self.began: float | None = None
+        """time.monotonic() when the write lock was got: everything committed before is seen."""
+
+    def perform(self, connection: Connection, now: int) -> None:
+        self._result, self.woken = perform(connection, self.operation(now))
+
+    def result(self) -> T:
+        """Give what came of it.
+
+        Raises:
+            DatabaseError: It failed, and why.
+        """
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+    def answer(self) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+
+class _Turn:
+    """A transaction's place in the line."""
+
+    __slots__ = ("done", "error", "owner", "since")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.since = time.monotonic()
+        self.error: Exception | None = None
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answer(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _Hop(Errand):
+    """The program of several operations and one commit."""
+
+    __slots__ = ("_clock", "_is_committing", "_path", "_patience", "_works")
+
+    def __init__(self, works: Sequence[Work[Any]], path: str, clock: Clock, patience: Patience) -> None:
+        super().__init__()
+        self._works = works
+        self._path = path
+        self._clock = clock
+        self._patience = patience
+        self._is_committing = False
+
+    def work(self, connection: Connection) -> None:
+        connection.begin(self._patience)
+        began, now = time.monotonic(), self._clock.now()
+        try:
+            for work in self._works:
+                work.began = began
+                self._perform(connection, work, now)
+            self._is_committing = True
+            connection.run_sql("COMMIT")
+        except BaseException:
+            connection.roll_back()
+            raise
+
+    def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:
+        if len(self._works) == 1:
+            work.perform(connection, now)
+            return
+        connection.run_sql("SAVEPOINT alkstore")
+        try:
+            work.perform(connection, now)
+        except Exception as error:
+            if not connection.in_transaction:  # SQLite gave up the whole of it: a full disk, say
+                raise
+            work.error = self._told(error)
+            connection.run_sql("ROLLBACK TO alkstore")
+        connection.run_sql("RELEASE alkstore")
+
+    def failed(self, error: Exception) -> None:
+        for work in self._works:
+            work.woken = ()
+            if work.error is None:
+                work.error = self._told(error)
+
+    def _told(self, error: Exception) -> Exception:
+        return told(error, self._path, committing=self._is_committing, waited=self._patience.waited)
+
+
+def told(error: Exception, path: str, *, committing: bool = False, waited: float | None = None) -> Exception:
+    """Give what a caller is told of an error: one of ours as it is, each caller his own, the driver's translated."""
+    if isinstance(error, AlkstoreError):
+        return error._twin()
+    ours = translate(error, path, committing=committing, waited=waited)
+    ours.__cause__ = error
+    return ours
+
+
+class Writer:
+    """The line before the one writing connection. For one event loop.
+
+    Args:
+        link: The connection.
+        reopen: Opens it again once it is of no use; never makes a file.
+        clock: What *now* is.
+        wait_timeout: Seconds that anybody stands in line, or waits for another process.
+        landed: Called in the loop after each commit with the topics to wake.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        reopen: Callable[[], Awaitable[Link]],
+        clock: Clock,
+        wait_timeout: float,
+        landed: Callable[[Sequence[Woken]], object],
+    ) -> None:
+        self.link = link
+        self.clock = clock
+        self._reopen = reopen
+        self._wait_timeout = wait_timeout
+        self._landed = landed
+        self._line: deque[Work[Any] | _Turn] = deque()
+        self._is_busy = False
+        self._is_broken = False
+        self._is_closed = False
+        self._owner: Owner | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._chores: set[asyncio.Task[None]] = set()
+        self._abort = threading.Event()
+
+    # ------------------------------------------------------------ operations
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Perform an operation, and give its result once it is committed.
+
+        Raises:
+            DatabaseError: Nothing landed, or (it says so) the outcome is unknown.
+            Closed: The writer is closed.
+        """
+        return (await self.do(Work(operation))).result()
+
+    async def do(self, work: Work[T]) -> Work[T]:
+        """The same, for who must also know when the operation had the write lock."""
+        if self._is_closed:
+            raise Closed("store")
+        if not self._is_busy:
+            self._is_busy = True
+            try:
+                await self._hop((work,))
+            finally:
+                self._hand_on()
+            return work
+        work.done = asyncio.get_running_loop().create_future()
+        self._stand(work)
+        await work.done
+        return work
+
+    async def _hop(self, works: Sequence[Work[Any]]) -> None:
+        try:
+            link = await self.usable()
+            program = _Hop(works, link.path, self.clock, self.patience(works[0].since))
+        except Exception as error:
+            self._give_up(works, error)
+            return
+        try:
+            await link.hop(program)
+        except asyncio.CancelledError:
+            program.leave_to(lambda: self._finish(works))
+            raise
+        except Exception as error:
+            self._give_up(works, error)
+            return
+        self._finish(works)
+
+    def _give_up(self, works: Sequence[Work[Any]], error: Exception) -> None:
+        for work in works:
+            work.error = told(error, self.link.path)
+        self._finish(works)
+
+    def _finish(self, works: Sequence[Work[Any]]) -> None:
+        woken: list[Woken] = []
+        for work in works:
+            woken += work.woken
+            work.woken = ()  # this may come twice after a cancellation
+            if work.error is not None and is_broken(work.error):
+                self._is_broken = True
+            work.answer()
+        if woken:
+            self._landed(woken)
+
+    # ------------------------------------------------------------ the line
+
+    def _stand(self, place: Work[Any] | _Turn) -> None:
+        self._line.append(place)
+        if self._timer is None:
+            self._watch_the_line()
+
+    def _watch_the_line(self) -> None:
+        """Tell those who have stood for too long; they stand in the order in which they came."""
+        self._timer = None
+        now = time.monotonic()
+        while self._line and now - self._line[0].since >= self._wait_timeout:
+            place = self._line.popleft()
+            place.error = self._too_long()
+            place.answer()
+        if self._line:
+            left = self._line[0].since + self._wait_timeout - now
+            self._timer = asyncio.get_running_loop().call_later(left, self._watch_the_line)
+
+    def _too_long(self) -> DatabaseError:
+        holder = "other writes" if self._owner is None else self._owner.label
+        return DatabaseError(
+            f"storage was held by {holder} for over {self._wait_timeout:g} s, and nothing of this was done; "
+            "end transactions sooner, or raise wait_timeout"
+        )
+
+    def _hand_on(self) -> None:
+        if not self._line:
+            self._is_busy = False
+            return
+        # In a context of its own, or the line would keep alive what some caller's context holds.
+        self._flusher = asyncio.get_running_loop().create_task(
+            self._flush_line(), context=contextvars.Context()
+        )
+
+    async def _flush_line(self) -> None:
+        try:
+            while batch := self._next():
+                if isinstance(batch, _Turn):
+                    self._owner = batch.owner
+                    batch.answer()
+                    return
+                await self._hop(batch)
+                # Those who were answered call again within this turn; without it the next hop would miss half of them.
+                await asyncio.sleep(0)
+            self._is_busy = False
+        finally:
+            self._flusher = None
+
+    def _next(self) -> "list[Work[Any]] | _Turn | None":
+        batch: list[Work[Any]] = []
+        while self._line and len(batch) < MOST_A_HOP:
+            place = self._line[0]
+            if place.done is not None and place.done.done():  # cancelled in line: it never happened
+                self._line.popleft()
+            elif isinstance(place, Work):
+                self._line.popleft()
+                batch.append(place)
+            else:
+                return batch or self._line.popleft()  # type: ignore[return-value]  # it is the turn just seen
+        return batch or None
+
+    # ------------------------------------------------------------ transactions
+
+    async def lend(self, owner: Owner) -> None:
+        """Give the writer to a transaction, in its turn.
+
+        Raises:
+            DatabaseError: Others had it for too long.
+            Closed: The writer is closed.
+        """
+        if self._is_closed:
+            raise Closed("store")
+        if not self._is_busy:
+            self._is_busy = True
+            self._owner = owner
+            return
+        turn = _Turn(owner)
+        self._stand(turn)
+        try:
+            await turn.done
+        except asyncio.CancelledError:
+            self.take_back(owner)  # it may have been given in this very moment
+            raise
+        if turn.error is not None:
+            raise turn.error
+
+    def take_back(self, owner: Owner) -> None:
+        """End a loan; harmless if it is another's."""
+        if self._owner is owner:
+            self._owner = None
+            self._hand_on()
+
+    async def usable(self) -> Link:
+        """Give the connection, opened again if it was of no use any more."""
+        if self._is_broken:
+            await self.link.close()
+            self.link = await self._reopen()
+            self._is_broken = False
+        return self.link
+
+    def broke(self) -> None:
+        """Have the connection opened again before its next use."""
+        self._is_broken = True
+
+    def patience(self, since: float | None = None) -> Patience:
+        """Give the wait for another process that is left to somebody who has waited since then."""
+        waited = 0.0 if since is None else time.monotonic() - since
+        return Patience(max(self._wait_timeout - waited, 0.0), self._abort)
+
+    def start(self, chore: Coroutine[Any, Any, None]) -> None:
+        """Run something that nobody awaits but `close`."""
+        task = asyncio.get_running_loop().create_task(chore, context=contextvars.Context())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    def landed(self, woken: Sequence[Woken]) -> None:
+        """Wake what a transaction touched."""
+        self._landed(woken)
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Refuse everything, end what stands in line, and close the connection after what it has in hand."""
+        self._is_closed = True
+        self._abort.set()
+        while self._line:
+            place = self._line.popleft()
+            place.error = Closed("store")
+            place.answer()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self.link.close()
+        rest = {*self._chores, *((self._flusher,) if self._flusher is not None else ())}
+        if rest:
+            await asyncio.wait(rest, timeout=LAST_CALL)
