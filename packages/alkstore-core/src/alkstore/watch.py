@@ -1,7 +1,7 @@
 """The hub: waking and timed waiting for engines whose commits and waiters share a process."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from alkstore.clock import Clock, Timer
 from alkstore.engine import Signal, Topic, TopicKind, Watch
@@ -11,10 +11,14 @@ __all__ = ["Hub"]
 
 
 class Hub:
-    """Every open watch of one storage, by topic. Not thread-safe: call it in the event loop's thread."""
+    """Every open watch of one storage, by topic. Not thread-safe: call it in the event loop's thread.
 
-    def __init__(self, clock: Clock) -> None:
+    ``forgotten`` is called with a topic when its last watch has gone, for engines that keep something of each.
+    """
+
+    def __init__(self, clock: Clock, forgotten: Callable[[Topic], object] | None = None) -> None:
         self.clock = clock
+        self._forgotten = forgotten
         self._watches: dict[Topic, dict[_HubWatch, None]] = {}
         self._closed = False
 
@@ -68,6 +72,8 @@ class Hub:
             watches.pop(watch, None)
             if not watches:
                 del self._watches[watch.topic]
+                if self._forgotten is not None:
+                    self._forgotten(watch.topic)
 
 
 class _HubWatch:
