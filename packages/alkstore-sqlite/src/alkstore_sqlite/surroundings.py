@@ -97,7 +97,7 @@ def _absolute(text: str) -> str:
     if _IS_WINDOWS:
         return os.path.abspath(text)
     try:
-        joined = os.path.join(os.getcwd(), text)
+        joined = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
     except FileNotFoundError:
         raise InvalidArgument(
             f"path must be absolute while the working folder is gone, got {show(text)}"
