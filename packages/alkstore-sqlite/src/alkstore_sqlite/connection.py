@@ -12,8 +12,8 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from alkstore.engine import Topic
@@ -32,6 +32,7 @@ __all__ = [
     "Steps",
     "Woken",
     "perform",
+    "run_statement",
 ]
 
 T = TypeVar("T")
@@ -44,11 +45,17 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Statement(NamedTuple):
-    """One statement and its parameters; with ``is_many`` they are many rows, and there is no answer."""
+    """One statement and its parameters.
+
+    Attributes:
+        is_many: The parameters are many rows, and there is no answer.
+        is_alone: It is the whole of its operation, so it can commit by itself.
+    """
 
     sql: str
     parameters: Sequence[Any] = ()
     is_many: bool = False
+    is_alone: bool = False
 
 
 Steps: TypeAlias = Generator[Statement, list[Row], T]
@@ -89,16 +96,6 @@ class Connection(sqlite3.Connection):
             return super().execute(sql, parameters)
         sql.run(self)
         return NOTHING
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Have rows come as plain tuples of plain values, whatever the caller of a transaction has set up for his own."""
-        row_factory, text_factory = self.row_factory, self.text_factory
-        self.row_factory, self.text_factory = None, str
-        try:
-            yield
-        finally:
-            self.row_factory, self.text_factory = row_factory, text_factory
 
     def run_sql(self, sql: str) -> None:
         """Run a statement that answers nothing."""
@@ -145,9 +142,10 @@ class Place(NamedTuple):
     def is_there(self) -> bool:
         """Whether the path still leads to the file that was opened."""
         try:
-            return Place.of(self.path) == self
+            found = os.stat(self.path)
         except OSError:
             return False
+        return found.st_ino == self.inode and found.st_dev == self.device
 
 
 class Patience:
@@ -197,12 +195,15 @@ class Errand:
         self._heir: Callable[[], object] | None = None
 
     def run(self, connection: Connection) -> None:
+        # Rows come as plain tuples of plain values here, whatever the caller of a transaction has set up for his own.
+        row_factory, text_factory = connection.row_factory, connection.text_factory
+        connection.row_factory, connection.text_factory = None, str
         try:
-            with connection.working():
-                self.work(connection)
+            self.work(connection)
         except Exception as error:  # whatever it is: a caller waits for it, and the thread serves others too
             self.failed(error)
         finally:
+            connection.row_factory, connection.text_factory = row_factory, text_factory
             self._is_finished = True
             if self._heir is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._heir)
@@ -241,7 +242,7 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
         statement = next(steps)
         while True:
             try:
-                rows = _execute(connection, statement)
+                rows = run_statement(connection, statement)
             except sqlite3.Error as error:
                 statement = steps.throw(error)
             else:
@@ -251,7 +252,8 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
         return result
 
 
-def _execute(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
+def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
+    """Run one statement, and give its rows."""
     if statement.is_many:
         connection.executemany(statement.sql, statement.parameters)
         return []

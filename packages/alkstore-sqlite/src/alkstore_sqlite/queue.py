@@ -67,7 +67,7 @@ def insert(
         row[-1] = boundary
     if not rows:
         return Change(())
-    answer = yield Statement(_SQL["insert"], rows[0])
+    answer = yield Statement(_SQL["insert"], rows[0], is_alone=len(rows) == 1)
     first: int = answer[0][0]
     ids = range(first, first + len(rows))
     if len(rows) > 1:
@@ -120,7 +120,7 @@ def settle(settles: Sequence[Settle], now: int) -> Steps[Change[list[int | None]
     instants: list[int | None] = []
     stirred: list[str] = []
     for each in settles:
-        at = yield from _apply(each, now)
+        at = yield from _apply(each, now, is_alone=len(settles) == 1)
         instants.append(at)
         if at is not None and not isinstance(each, (Ack, Fail, Cancel)):
             stirred.append(each.queue)
@@ -184,7 +184,7 @@ def _is_among(job: JobRecord, where: JobFilter) -> bool:
 # ---------------------------------------------------------------- settles
 
 
-def _apply(settle: Settle, now: int) -> Steps[int | None]:
+def _apply(settle: Settle, now: int, *, is_alone: bool) -> Steps[int | None]:
     if not MIN_INT64 <= settle.id <= MAX_INT64:  # no row can have it, and the driver would refuse it
         return None
     at = now
@@ -202,7 +202,7 @@ def _apply(settle: Settle, now: int) -> Steps[int | None]:
         elif isinstance(settle, Fail):
             more = (settle.error,)
         statement = Statement(SETTLE[type(settle)], (settle.id, settle.token, now, settle.queue, *more))
-    rows = yield statement
+    rows = yield statement._replace(is_alone=is_alone)
     return at if rows else None
 
 

@@ -11,6 +11,7 @@ Another process that holds the write lock is waited for in the driver's thread, 
 
 import asyncio
 import contextvars
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -27,8 +28,9 @@ from alkstore_sqlite.connection import (
     Steps,
     Woken,
     perform,
+    run_statement,
 )
-from alkstore_sqlite.errors import is_broken, translate
+from alkstore_sqlite.errors import is_broken, is_busy, translate
 from alkstore_sqlite.link import LAST_CALL, Link
 
 __all__ = ["Operation", "Owner", "Work", "Writer", "told"]
@@ -66,7 +68,10 @@ class Work(Generic[T]):
         """time.monotonic() when the write lock was got: everything committed before is seen."""
 
     def perform(self, connection: Connection, now: int) -> None:
-        self._result, self.woken = perform(connection, self.operation(now))
+        self.keep(perform(connection, self.operation(now)))
+
+    def keep(self, change: Change[T]) -> None:
+        self._result, self.woken = change
 
     def result(self) -> T:
         """Give what came of it.
@@ -113,6 +118,8 @@ class _Hop(Errand):
         self._is_committing = False
 
     def work(self, connection: Connection) -> None:
+        if len(self._works) == 1 and self._commits_by_itself(connection, self._works[0]):
+            return
         connection.begin(self._patience)
         began, now = time.monotonic(), self._clock.now()
         try:
@@ -124,6 +131,32 @@ class _Hop(Errand):
         except BaseException:
             connection.roll_back()
             raise
+
+    def _commits_by_itself(self, connection: Connection, work: Work[Any]) -> bool:
+        """Do an operation of one statement, which spares it a BEGIN and a COMMIT; False if it is to be done otherwise."""
+        steps = work.operation(self._clock.now())
+        try:
+            statement = next(steps)
+        except StopIteration as stop:
+            work.keep(stop.value)
+            return True
+        if not statement.is_alone:
+            return False
+        connection.check_place()
+        self._is_committing = True
+        work.began = time.monotonic()
+        try:
+            rows = run_statement(connection, statement)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            self._is_committing = False  # somebody else has the lock: wait for it, and read the clock again
+            return False
+        try:
+            steps.send(rows)
+        except StopIteration as stop:
+            work.keep(stop.value)
+        return True
 
     def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:
         if len(self._works) == 1:
