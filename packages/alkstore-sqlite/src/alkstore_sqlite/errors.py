@@ -102,7 +102,11 @@ writer, decides whether the frames count. A full disk stops before the last fram
 
 
 class FileReplaced(DatabaseError):
-    """The path leads to another file than the open one, or to none: what is written now would be lost."""
+    """The path leads to another file than the open one, or to none: what is written now would be lost.
+
+    The text warns of what SQLite does not notice: the next to open another file there would play the old one's -wal
+    file, which still lies beside it, into the new one.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -111,7 +115,7 @@ class FileReplaced(DatabaseError):
     def _text(self) -> str:
         return (
             f"database file {show(self.path)} was removed, moved or replaced while it was open, and nothing was done; "
-            "put it back, or try again to go on with the file that stands there now"
+            "put it back, or close the store and take the old -wal and -shm files away before another file is used there"
         )
 
 
