@@ -84,6 +84,7 @@ child({work})
 connection.execute("COMMIT")
 assert connection.execute("SELECT count(*) FROM job").fetchall() == [(6000,)]
 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+connection.close()
 print("ok")
 """
     run(tmp_path, code)
@@ -101,6 +102,7 @@ def work():
 
 child(work)
 assert not refused(path)
+connection.close()
 print("ok")
 """
     run(tmp_path, code)
@@ -119,6 +121,7 @@ def work():
     own.close()
 
 child(work)
+connection.close()
 print("ok")
 """
     run(tmp_path, code if Path("/proc/locks").exists() else code.replace("assert locks()", "assert True"))
