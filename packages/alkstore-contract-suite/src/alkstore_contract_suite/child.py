@@ -25,7 +25,13 @@ from alkstore_contract_suite.factory import Remote, StoreFactory
 from alkstore_contract_suite.failure import shown
 from alkstore_contract_suite.frames import framed, read_frame
 
-__all__ = ["serve", "tell"]
+__all__ = ["hear", "hold", "serve", "tell"]
+
+LONGEST_HOLD: Final = 0.003
+"""Seconds of real time that a stress may hold something open."""
+
+LINGER: Final = 0.2
+"""Seconds of real time in which a thread that has nothing more to do must have ended."""
 
 LAST_TURNS: Final = 3
 """Turns of the loop in which tasks that the close ended may finish."""
@@ -37,9 +43,23 @@ def tell(value: object) -> None:
     Raises:
         RuntimeError: This is no child process.
     """
-    if _Serving.here is None:
-        raise RuntimeError("tell() reports from a child process to its case; this process is no child")
-    _Serving.here.send("told", 0, value)
+    _here().send("told", 0, value)
+
+
+async def hear() -> Any:
+    """Wait for the next value that the case tells with `Child.tell`.
+
+    Raises:
+        RuntimeError: This is no child process.
+    """
+    return await _here().told.get()
+
+
+async def hold(seconds: float) -> None:
+    """Let real time pass, at most 3 ms, as `Context.hold` does."""
+    if not 0 <= seconds <= LONGEST_HOLD:
+        raise ValueError(f"a hold must be between 0 and {LONGEST_HOLD} s, got {seconds!r}")
+    await asyncio.sleep(seconds)
 
 
 def serve(channel: int, recipe: bytes) -> None:
@@ -52,6 +72,12 @@ def serve(channel: int, recipe: bytes) -> None:
         runner.run(_Serving(connection, recipe).run())
 
 
+def _here() -> "_Serving":
+    if _Serving.here is None:
+        raise RuntimeError("tell() and hear() join a child process to its case; this process is no child")
+    return _Serving.here
+
+
 class _Serving:
     """The child's side of the channel."""
 
@@ -62,6 +88,7 @@ class _Serving:
         self._recipe = recipe
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
+        self.told: asyncio.Queue[Any] = asyncio.Queue()
 
     async def run(self) -> None:
         _Serving.here = self
@@ -81,6 +108,9 @@ class _Serving:
             if word == "cancel":
                 if body in self._tasks:
                     self._tasks[body].cancel()
+                continue
+            if word == "tell":
+                self.told.put_nowait(pickle.loads(body))
                 continue
             work = asyncio.create_task(self._answer(number, getattr(self, f"_do_{word}"), body))
             self._tasks[number] = work
@@ -164,6 +194,9 @@ class _Serving:
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
         gc.collect()
+        for thread in threading.enumerate()[1:]:
+            # One that has answered for the last time may still be on its way out.
+            thread.join(LINGER)
         left = [task for task in asyncio.all_tasks() if task is not me and not self._is_ours(task)]
         for text in [*map(repr, left), *map(repr, threading.enumerate()[1:])]:
             self.send("leak", 0, f"still there after the close: {text}")

@@ -73,6 +73,9 @@ class Children:
         await asyncio.gather(*(child.begin() for child in new))
         now = await self.now()
         await asyncio.gather(*(child.open(now, options) for child in new))
+        if await self.now() != now:
+            # Time moved while they opened, and they were not told.
+            await self.look()
         return new
 
     async def now(self) -> datetime:
@@ -84,7 +87,6 @@ class Children:
         if self._live:
             now = await self.now()
             await asyncio.gather(*(child.look(now) for child in self._live))
-            await self._factory.settle()
             await self.settle()
 
     async def settle(self) -> None:
@@ -124,6 +126,7 @@ class Child:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._told: asyncio.Queue[Any] = asyncio.Queue()
         self._listening: asyncio.Task[None] | None = None
+        self._is_open = False
         self._is_paused = False
         self._is_to_end = False
         self._numbers = 0
@@ -156,6 +159,10 @@ class Child:
                 raise asyncio.CancelledError from None
 
         return self._children.start(run())
+
+    def tell(self, value: object) -> None:
+        """Give a value to whoever awaits `child.hear` in the process."""
+        self._writer.write(framed(("tell", 0, pickle.dumps(value))))
 
     async def hear(self) -> Any:
         """Wait for the next value that the process tells."""
@@ -196,9 +203,7 @@ class Child:
     @property
     def is_going(self) -> bool:
         """Whether it can be asked for anything."""
-        return self._listening is not None and not (
-            self._is_paused or self._is_to_end or self.status is not None
-        )
+        return self._is_open and not (self._is_paused or self._is_to_end or self.status is not None)
 
     async def begin(self) -> None:
         """Wait until the process is there."""
@@ -211,16 +216,19 @@ class Child:
         """Open its store, its clock standing at ``now``."""
         async with self._limited("open its store"):
             await self._ask("open", self.name, now, options)
+        self._is_open = True
 
     async def look(self, now: datetime) -> None:
         """Set its clock, and return when its store has looked at its waits."""
-        async with self._limited("look at its clock"):
-            await self._ask("look", now)
+        with suppress(Killed):
+            async with self._limited("look at its clock"):
+                await self._ask("look", now)
 
     async def settle(self) -> None:
         """Return when everything that can be delivered to it has been."""
-        async with self._limited("settle"):
-            await self._ask("settle")
+        with suppress(Killed):
+            async with self._limited("settle"):
+                await self._ask("settle")
 
     async def free(self) -> None:
         """End it if it still lives, and give back what belongs to it."""

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 from alkstore import Store
+from alkstore_contract_suite.child import hold
 from alkstore_contract_suite.children import Child, Children
 from alkstore_contract_suite.factory import Crash, StoreFactory
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
@@ -22,12 +23,12 @@ T = TypeVar("T")
 MICRO: Final = 1e-6
 """One microsecond, in seconds: the grain of every instant."""
 
-LONGEST_HOLD: Final = 0.003
-"""Seconds of real time that a stress may hold something open."""
-
 SOON: Final = 5.0
 """Seconds of real time after which something that should come at once has not come."""
 
+
+KILLS: Final = 5
+"""Processes that are killed in the case that does nothing else; the long run kills more."""
 
 PASSING: Final = (ContractFailure, Inconclusive, NotImplementedError)
 
@@ -37,6 +38,7 @@ class Context:
 
     Attributes:
         mode: The mode of this case.
+        kills: How many processes to kill, in the row that does nothing else.
         random: Randomness that the run's seed and the case's name decide.
         factory: The author's factory, for rows about faults, SQL and schemas.
         timeline: What happened so far, in order, for the report.
@@ -54,10 +56,12 @@ class Context:
         mode: str,
         random: random.Random,
         soon: float = SOON,
+        kills: int = KILLS,
         processes: Processes | None = None,
     ) -> None:
         self.factory = factory
         self.mode = mode
+        self.kills = kills
         self.random = random
         self.timeline: list[str] = []
         self.choices: dict[str, str] = {}
@@ -77,7 +81,9 @@ class Context:
     async def begin(self, *, bare: bool = False) -> None:
         """Open the first store, unless the row wants storage that nobody has opened; this task is the case's own."""
         self._body = asyncio.current_task()
-        if not bare:
+        if bare:
+            await self.factory.blank()
+        else:
             _ = await self.open("a")
 
     # ---------------------------------------------------------------- stores
@@ -157,9 +163,7 @@ class Context:
 
     async def hold(self, seconds: float) -> None:
         """Let real time pass, at most 3 ms, for stresses that need something held open."""
-        if not 0 <= seconds <= LONGEST_HOLD:
-            raise ValueError(f"a hold must be between 0 and {LONGEST_HOLD} s, got {seconds!r}")
-        await asyncio.sleep(seconds)
+        await hold(seconds)
 
     def name(self, stem: str = "name") -> str:
         """Give a legal shared name that this case has not used yet."""

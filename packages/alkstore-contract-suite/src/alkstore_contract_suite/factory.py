@@ -157,6 +157,9 @@ class StoreFactory(Protocol):
         That includes what other processes had committed before the call, but not what an open transaction holds back.
         """
 
+    async def blank(self) -> None:
+        """Make the storage as it is before any store was ever opened on it; none is open now."""
+
     def remote(self) -> Remote | None:
         """Give what another process needs; None without ``multi_process``."""
 

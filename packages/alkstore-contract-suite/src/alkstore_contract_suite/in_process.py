@@ -61,6 +61,9 @@ class InProcessFactory:
     async def settle(self) -> None:
         await self.clock.settle()
 
+    async def blank(self) -> None:
+        """Every store begins with storage of its own."""
+
     def remote(self) -> Remote | None:
         return None
 

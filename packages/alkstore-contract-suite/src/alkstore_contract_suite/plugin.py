@@ -29,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--alk-seed", type=int, metavar="N", help="shuffle the cases, and seed what is random in them"
     )
     group.addoption("--alk-report", metavar="DIR", help="write report.json and report.md into this directory")
+    group.addoption(
+        "--alk-kills", type=int, default=5, metavar="N", help="kill so many processes in the crash loop"
+    )
     group.addoption("--alk-list", action="store_true", help="list the rows and their tests")
     group.addoption("--alk-explain", metavar="ROW", help="say everything about a row")
     group.addoption(

@@ -14,6 +14,7 @@ from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Selection, SelectionError
 from alkstore_contract_suite.report import Run
+from alkstore_contract_suite.running import Limits
 from alkstore_contract_suite.session import Session
 
 __all__ = ["ContractPlugin"]
@@ -137,6 +138,7 @@ def _session(config: pytest.Config) -> Session:
             columns.backends(config),
             selection=selection,
             seed=config.option.alk_seed,
+            limits=Limits.with_kills(config.option.alk_kills),
             expectations=listed,
         )
     except (SelectionError, expectations.ExpectationError) as error:

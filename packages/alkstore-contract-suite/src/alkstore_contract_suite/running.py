@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pytest
 
-from alkstore_contract_suite.context import SOON, Context
+from alkstore_contract_suite.context import KILLS, SOON, Context
 from alkstore_contract_suite.factory import Backend, StoreFactory
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
 from alkstore_contract_suite.outcome import Outcome, Status
@@ -25,6 +25,9 @@ __all__ = ["Limits", "run"]
 FRAMES: Final = 4
 """Frames of an unexpected error's traceback that a report shows."""
 
+SECONDS_PER_KILL: Final = 1.0
+"""Real time that a round with one kill may take at most, on a slow machine."""
+
 LAST_TURNS: Final = 3
 """Turns of the loop in which tasks that the close ended may finish."""
 
@@ -33,10 +36,22 @@ HERE: Final = str(Path(__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds of real time."""
+    """How long a case may take, and how much the long ones do.
+
+    Attributes:
+        case: Seconds of real time for a whole case.
+        soon: Seconds after which something that should come at once has not come.
+        kills: How many processes are killed in the case that does nothing else.
+    """
 
     case: float = 20.0
     soon: float = SOON
+    kills: int = KILLS
+
+    @classmethod
+    def with_kills(cls, kills: int) -> Self:
+        """Give limits for so many kills: the case may take longer for more of them."""
+        return cls(case=cls().case + kills * SECONDS_PER_KILL, kills=kills)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,7 @@ class _Setting:
             mode=self.case.mode,
             random=random.Random(self.name),
             soon=self.limits.soon,
+            kills=self.limits.kills,
             processes=self.processes,
         )
 

@@ -10,7 +10,7 @@ from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case, Selection, ordered, plan, settled
 from alkstore_contract_suite.report import Run
 from alkstore_contract_suite.row import Row
-from alkstore_contract_suite.running import run
+from alkstore_contract_suite.running import Limits, run
 from alkstore_contract_suite.verdict import judge
 
 __all__ = ["Session"]
@@ -33,12 +33,14 @@ class Session:
         *,
         selection: Selection,
         seed: int | None,
+        limits: Limits | None = None,
         expectations: Mapping[tuple[str, str, str], Expectation],
     ) -> None:
         self._columns = {column.name: column for column in columns}
         self._rows = rows
         self._backends = backends
         self._expectations = expectations
+        self._limits = limits or Limits()
         self._begun = time.perf_counter()
         self.selection = selection
         self.is_partial = selection.is_partial
@@ -65,7 +67,9 @@ class Session:
         if self._has_processes:
             # Long before the first case that wants a child, so that it need not wait for the server's imports.
             processes.start()
-        outcome = run(self._backends.of(column), case, seed=self.seed, processes=processes)
+        outcome = run(
+            self._backends.of(column), case, seed=self.seed, limits=self._limits, processes=processes
+        )
         if case.row.id in column.omitted and outcome.status is not Status.PASS:
             return Outcome(status=Status.NOT_APPLICABLE, reason=column.omitted[case.row.id])
         if outcome.status is Status.FAIL:

@@ -1,0 +1,255 @@
+"""Row Q-24 as a loop of kills: everything works at once in processes that die at random, and every effect is accounted for.
+
+Seven processes work on one storage: two producers, two workers, a scheduler, a subscriber, and one that delivers an
+outbox. They tell of each step: of what they are about to do, of what was acknowledged, of what they got. In each round
+one of them is killed, in the midst of its work or while time passes, and replaced. At the end the work is let come to
+its end, and what is there is held against what was told.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+from alkstore import ClaimLost, JobHandle, StopToken, Store
+from alkstore_contract_suite.child import tell
+from alkstore_contract_suite.children import Child
+from alkstore_contract_suite.context import Context
+from alkstore_contract_suite.row import row
+from alkstore_contract_suite.rows._accounting import Book
+from alkstore_contract_suite.rows._process import ALONE, sound
+from alkstore_contract_suite.rows._schedule import boundaries, fired_for
+
+WINDOW: Final = 20.0
+"""Seconds of a claim; time passes between the kills, so that those of the dead lapse."""
+
+EVERY: Final = 3
+BURST: Final = 8
+"""Acknowledgements that a producer waits for in each round."""
+
+LONGEST_STEP: Final = 9
+PATIENCE: Final = 12
+"""Windows in which the work must have come to its end once nobody is killed any more."""
+
+Role: TypeAlias = Callable[[Store, str], Awaitable[None]]
+
+
+# ---------------------------------------------------------------- what the processes do
+
+
+async def _produce(store: Store, who: str) -> None:
+    """Enqueue one by one, in batches, and in transactions with an event and an entry."""
+    draw = random.Random()
+    queue = store.queue("jobs", visibility_timeout=WINDOW, max_attempts=1_000)
+    for number in range(BURST):
+        how = draw.choice(("single", "batch", "whole"))
+        keys = [f"{who}/{number}/{part}" for part in range(1 if how == "single" else draw.choice((1, 3)))]
+        tell(("tries", how, keys))
+        if how == "whole":
+            async with store.begin_tx() as tx:
+                for key in keys:
+                    await tx.enqueue(queue, key)
+                    await tx.publish("events", key)
+                    await tx.outbox_enqueue("mail", key, visibility_timeout=WINDOW, max_attempts=1_000)
+        elif how == "batch":
+            await queue.enqueue_batch(keys)
+        else:
+            await queue.enqueue(keys[0])
+        tell(("landed", how, keys))
+
+
+async def _work(store: Store, who: str) -> None:
+    """Claim, and ack, ack in one transaction with an effect, retry, or bury."""
+    draw = random.Random()
+    async for handle in store.queue("jobs").claims():
+        tell(("claimed", "jobs", _claim(handle)))
+        id = handle.job.id
+        how = draw.choice(("ack", "ack", "effect", "effect", "retry", "bury"))
+        if how in ("retry", "bury"):
+            # From here on somebody else may have it, whether we live to tell of it or not.
+            tell(("lets go", "jobs", id))
+            await (handle.retry(delay=draw.choice((0, 1))) if how == "retry" else handle.fail("buried"))
+        elif how == "ack":
+            tell(("acked", "jobs", id, await handle.ack()))
+        else:
+            with suppress(ClaimLost):
+                async with store.begin_tx() as tx:
+                    await tx.publish("effects", handle.job.payload)
+                    await tx.ack(handle)
+                tell(("acked", "jobs", id, True))
+
+
+async def _deliver(store: Store, who: str) -> None:
+    async def delivery(handle: JobHandle) -> None:
+        tell(("claimed", "mail", _claim(handle)))
+
+    await store.outbox("mail").run(delivery, stop=StopToken(), concurrency=2)
+
+
+def _claim(handle: JobHandle) -> dict[str, Any]:
+    job = handle.job
+    assert job.deadline is not None
+    return {
+        "id": job.id,
+        "key": job.payload,
+        "attempt": job.attempts,
+        "since": job.deadline - job.visibility_timeout,
+        "until": job.deadline,
+    }
+
+
+async def _schedule(store: Store, who: str) -> None:
+    await store.supervise_schedules(StopToken())
+
+
+async def _follow(store: Store, who: str) -> None:
+    """Tell of each event, and save now and then."""
+    draw = random.Random()
+    async with store.stream("events").subscribe("reader") as events:
+        async for event in events:
+            tell(("event", event.offset))
+            if draw.random() < 0.3:
+                await events.save(event)
+
+
+ROLES: Final[Mapping[str, Role]] = {
+    "producer 1": _produce,
+    "producer 2": _produce,
+    "worker 1": _work,
+    "worker 2": _work,
+    "scheduler": _schedule,
+    "subscriber": _follow,
+    "outbox": _deliver,
+}
+
+
+# ---------------------------------------------------------------- the loop
+
+
+class _Crew:
+    """The processes by what they do, and everything that any of them ever told."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._working: dict[str, Child] = {}
+        self._begun: list[Child] = []
+        self.book = Book()
+
+    async def begin(self) -> None:
+        for name, child in zip(
+            ROLES, await self._ctx.processes(len(ROLES), poll_interval=ALONE), strict=True
+        ):
+            self._employ(name, child)
+
+    def _employ(self, name: str, child: Child) -> None:
+        self._working[name] = child
+        self._begun.append(child)
+        if not name.startswith("producer"):
+            _ = child.start(ROLES[name], name)
+
+    def produce(self) -> "list[asyncio.Task[None]]":
+        """Let the producers work; gives a task for each."""
+        return [
+            child.start(_produce, f"{child.name} {len(self._begun)} {self._ctx.random.random()}")
+            for name, child in self._working.items()
+            if name.startswith("producer")
+        ]
+
+    async def kill(self, name: str) -> None:
+        """Kill one within a few milliseconds, and put another in its place."""
+        for _ in range(self._ctx.random.randrange(8)):
+            await self._ctx.hold(self._ctx.random.uniform(0, 0.003))
+        await self._working[name].kill()
+        self._employ(name, await self._ctx.process(poll_interval=ALONE))
+
+    def note(self) -> None:
+        """Write down what was told, process by process."""
+        for child in self._begun:
+            self.book.note(child.name, child.heard())
+        self._begun = [child for child in self._begun if child.status is None]
+
+    async def stop(self) -> None:
+        for child in self._working.values():
+            await child.stop()
+        self.note()
+
+
+@row(
+    "Q-24",
+    text="Processes that do everything at once may be killed at any moment: nothing is lost, nothing is done twice.",
+    oracle="what producers, workers, a scheduler, a subscriber and an outbox told, against what is there at the end",
+    modes=("process",),
+    needs=("listen",),
+    hints="--alk-kills N kills more; the timeline names the rounds",
+)
+async def processes_may_be_killed_at_any_moment(ctx: Context) -> None:
+    start = await ctx.now()
+    await ctx.store.schedule("tick", f"@every {EVERY}s", "ticks", None)
+    await ctx.store.stream("events").save_offset("reader", 0)
+    crew = _Crew(ctx)
+    await crew.begin()
+    names = list(ROLES)
+    for number in range(ctx.kills):
+        if number % len(names) == 0:
+            ctx.random.shuffle(names)
+        await _round(ctx, crew, names[number % len(names)])
+    await _come_to_an_end(ctx, crew)
+    await crew.stop()
+    await _judge(ctx, crew.book)
+    passed = int((await ctx.now() - start).total_seconds())
+    wanted = boundaries(start, EVERY, *range(1, passed // EVERY + 1))
+    ctx.expect(await fired_for(ctx.store, "ticks"), wanted, "each boundary fired once, kills notwithstanding")
+    await sound(ctx)
+
+
+async def _round(ctx: Context, crew: _Crew, name: str) -> None:
+    """Kill one process: while all work, or while time passes."""
+    ctx.note(f"kill the {name}")
+    step = ctx.random.randrange(1, LONGEST_STEP + 1)
+    producing = crew.produce()
+    if ctx.random.random() < 0.7:
+        await crew.kill(name)
+        await ctx.soon(asyncio.wait(producing), "those who live go on")
+        await ctx.advance(step)
+    else:
+        await ctx.soon(asyncio.wait(producing), "those who live go on")
+        await asyncio.gather(ctx.advance(step), crew.kill(name))
+    for task in producing:
+        if not task.cancelled():
+            task.result()
+    crew.note()
+
+
+async def _come_to_an_end(ctx: Context, crew: _Crew) -> None:
+    """Let time pass until the work is done; what the dead held must lapse first."""
+    jobs = mail = None
+    for _ in range(PATIENCE):
+        await ctx.advance(WINDOW)
+        crew.note()
+        jobs, mail = await ctx.store.queue("jobs").stats(), await ctx.store.outbox("mail").jobs.stats()
+        if not any(
+            (jobs.ready, jobs.delayed, jobs.processing, jobs.stale, mail.ready, mail.delayed, mail.processing)
+        ):
+            return
+    ctx.expect((jobs, mail), "nothing but dead rows", "each row is in the end acked or dead")
+
+
+async def _judge(ctx: Context, book: Book) -> None:
+    dead = {job.payload_as(str) for job in await ctx.store.queue("jobs").list(limit=5_000)}
+    mail = await ctx.store.outbox("mail").jobs.list()
+    events = {event.offset: event.payload_as(str) for event in await _everything(ctx.store, "events")}
+    effects = [event.payload_as(str) for event in await _everything(ctx.store, "effects")]
+    ctx.expect(mail, [], "each entry is in the end delivered")
+    book.check_jobs(ctx, dead)
+    book.check_windows(ctx)
+    book.check_wholes(ctx, list(events.values()))
+    book.check_effects(ctx, effects)
+    book.check_reading(ctx, list(events))
+
+
+async def _everything(store: Store, name: str) -> "list[Any]":
+    found: list[Any] = []
+    while page := await store.stream(name).read_since(found[-1].offset if found else 0, 1_000):
+        found += page
+    return found
