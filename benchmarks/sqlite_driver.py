@@ -1,0 +1,234 @@
+"""alkstore on SQLite beside the bare driver: the same statements, the same hops, in turn.
+
+    python benchmarks/sqlite_driver.py [--quick] [--rounds 5] [--only claim] [--folder /var/tmp] [--to benchmarks/reports/sqlite]
+
+Each round visits the sides in turn (A B A B), each on a fresh file of the same folder, after a warm-up on it. A rate is the
+median of the rounds; a ratio is the median of the rounds' own ratios, so that a machine that slows down slows both sides.
+`sqlite_sides.py` says what the sides do. The strict reading is against the driver that takes as many hops as the engine.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from harness import Cost, machine, machine_lines, measure, median, table, write_reports
+from sqlite_sides import Bare, Blind, Durability, Ours, Side, Stepwise
+
+TASKS: Final = 64
+BATCH: Final = 1_000
+CLAIMED: Final = 100
+FILLING: Final = 10_000
+SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
+
+
+class Workload(NamedTuple):
+    """Something to do ``operations`` times.
+
+    Attributes:
+        bars: Least ratio to the driver with synchronous NORMAL and FULL, as the issue asks; None if it names none.
+        needs: Jobs that must wait before it begins, for each operation.
+    """
+
+    name: str
+    operations: int
+    run: Callable[[Side, int], Awaitable[object]]
+    bars: tuple[float, float] | None
+    sides: Sequence[type[Side]] = (Ours, Bare, Stepwise)
+    needs: int = 0
+
+
+async def _enqueue(side: Side, count: int) -> None:
+    for _ in range(count):
+        await side.enqueue()
+
+
+async def _publish(side: Side, count: int) -> None:
+    for _ in range(count):
+        await side.publish()
+
+
+async def _enqueue_by_batch(side: Side, count: int) -> None:
+    for start in range(0, count, BATCH):
+        await side.enqueue_many(min(BATCH, count - start))
+
+
+async def _publish_by_batch(side: Side, count: int) -> None:
+    for start in range(0, count, BATCH):
+        await side.publish_many(min(BATCH, count - start))
+
+
+async def _claim(side: Side, count: int) -> None:
+    for _ in range(count):
+        await side.claim_and_ack()
+
+
+async def _claim_by_batch(side: Side, count: int) -> None:
+    for start in range(0, count, CLAIMED):
+        await side.claim_and_ack_many(min(CLAIMED, count - start))
+
+
+async def _enqueue_at_once(side: Side, count: int) -> None:
+    await asyncio.gather(*(_enqueue(side, count // TASKS) for _ in range(TASKS)))
+
+
+async def _publish_at_once(side: Side, count: int) -> None:
+    await asyncio.gather(*(_publish(side, count // TASKS) for _ in range(TASKS)))
+
+
+SINGLE: Final = (0.85, 0.85)
+CROWD: Final = (8.0, 10.0)
+CLAIMING: Final = (Ours, Bare, Blind, Stepwise)
+
+WORKLOADS: Final = (
+    Workload("enqueue one by one", 4_000, _enqueue, SINGLE, (Ours, Bare)),
+    Workload("claim+ack one by one", 3_000, _claim, SINGLE, CLAIMING, 1),
+    Workload("claim+ack by 100", 20_000, _claim_by_batch, SINGLE, CLAIMING, 1),
+    Workload("enqueue_batch of 1,000", 50_000, _enqueue_by_batch, SINGLE),
+    Workload("publish one by one", 4_000, _publish, None),
+    Workload("publish_batch of 1,000", 50_000, _publish_by_batch, None),
+    Workload("64 tasks enqueue", 25_600, _enqueue_at_once, CROWD, (Ours, Bare)),
+    Workload("64 tasks publish", 25_600, _publish_at_once, CROWD),
+)
+READINGS: Final[dict[type[Side], str]] = {Stepwise: "a hop a statement", Blind: "claims without the look"}
+
+
+async def _run(work: Workload, kind: type[Side], durability: Durability, count: int, folder: Path) -> Cost:
+    warm = max(count // 10 // BATCH * BATCH, min(count // 10, 200) // TASKS * TASKS, TASKS)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        side = await kind().open(Path(place) / "bench.db", durability)
+        try:
+            missing = (count + warm) * work.needs
+            while missing > 0:
+                await side.enqueue_many(min(FILLING, missing))
+                missing -= FILLING
+            await work.run(side, warm)
+            return await measure(lambda: work.run(side, count), count)
+        finally:
+            await side.close()
+
+
+Figures = dict[tuple[Durability, str, str], list[Cost]]
+
+
+def _measure_all(works: Sequence[Workload], rounds: int, share: float, folder: Path) -> Figures:
+    figures: Figures = {}
+    for turn in range(rounds):
+        for durability in SYNCHRONOUS:
+            for work in works:
+                # The bare driver takes a while for each call of a crowd, and its rate does not move with their number.
+                for kind in work.sides:
+                    part = 4 if work.bars == CROWD and kind is not Ours else 1
+                    count = max(int(work.operations * share) // part // TASKS, 2) * TASKS
+                    cost = asyncio.run(_run(work, kind, durability, count, folder))
+                    figures.setdefault((durability, work.name, kind.__name__), []).append(cost)
+                print(f"round {turn + 1}: {SYNCHRONOUS[durability]}, {work.name}", file=sys.stderr)
+    return figures
+
+
+def _ratio(ours: Sequence[Cost], other: Sequence[Cost]) -> tuple[float, str]:
+    ratios = [mine.rate / its.rate for mine, its in zip(ours, other, strict=True)]
+    return median(ratios), f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def _rate(costs: Sequence[Cost]) -> str:
+    return f"{median([cost.rate for cost in costs]):,.0f}"
+
+
+def _cpu(costs: Sequence[Cost]) -> str:
+    return f"{median([cost.cpu for cost in costs]):.1f}"
+
+
+def _tables(works: Sequence[Workload], figures: Figures) -> tuple[list[str], bool]:
+    strict: list[list[str]] = []
+    further: list[list[str]] = []
+    are_held = True
+    for at, (durability, label) in enumerate(SYNCHRONOUS.items()):
+        for work in works:
+            ours, bare = (figures[durability, work.name, kind.__name__] for kind in (Ours, Bare))
+            ratio, text = _ratio(ours, bare)
+            bar = None if work.bars is None else work.bars[at]
+            is_held = bar is None or ratio >= bar
+            are_held &= is_held
+            verdict = "–" if bar is None else f"{'held' if is_held else 'MISSED'} (≥ {bar:g})"
+            name = f"{work.name}, {label}"
+            strict.append([name, _rate(ours), _rate(bare), text, verdict, _cpu(ours), _cpu(bare)])
+            for kind in work.sides[2:]:
+                other = figures[durability, work.name, kind.__name__]
+                further.append(
+                    [f"{name}: {READINGS[kind]}", _rate(other), _ratio(ours, other)[1], _cpu(other)]
+                )
+    lines = table(("", "ours/s", "driver/s", "ratio", "bar", "ours µs CPU", "driver µs CPU"), strict)
+    if further:
+        lines += ["", "Other readings of the driver:", ""]
+        lines += table(("", "driver/s", "ours to it", "driver µs CPU"), further)
+    return lines, are_held
+
+
+NOTES: Final = """
+Rates are operations in a second, medians of the rounds; a ratio is the median (least–greatest) of the rounds' own. CPU is the
+processor's time of all threads of the process, an operation.
+
+The driver does the engine's statements on the engine's tables with the engine's settings, encodes and checks payloads in
+the same way, and takes as many hops: one for a call, with BEGIN IMMEDIATE and COMMIT in it where there are several
+statements. A claim is the look at what time has changed, and the claim. By 100, the store awaits 100 acks together and
+learns of each whether it landed; the driver acks 100 rows in one `executemany` in one commit, and learns nothing. In a crowd,
+64 tasks call enqueue (publish) again and again, and the driver runs their calls one after the other on its one connection.
+"""
+
+
+def _report(
+    works: Sequence[Workload], figures: Figures, rounds: int, folder: Path
+) -> tuple[list[str], object, bool]:
+    facts = {**machine(folder), "rounds": str(rounds)}
+    tables, are_held = _tables(works, figures)
+    lines = [
+        "# alkstore-sqlite beside the bare driver",
+        "",
+        *machine_lines(facts),
+        "",
+        *tables,
+        NOTES.rstrip(),
+    ]
+    rows = [
+        {
+            "synchronous": SYNCHRONOUS[durability],
+            "workload": name,
+            "side": side,
+            "rate": rates,
+            "cpu_us": cpus,
+        }
+        for (durability, name, side), costs in figures.items()
+        for rates, cpus in [([cost.rate for cost in costs], [cost.cpu for cost in costs])]
+    ]
+    return lines, {"machine": facts, "figures": rows}, are_held
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a look at the script")
+    parser.add_argument("--only", default="", help="workloads whose name contains this")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files stand"
+    )
+    parser.add_argument("--to", type=Path, help="write the report here, as .md and .json")
+    options = parser.parse_args()
+    works = [work for work in WORKLOADS if options.only in work.name]
+    if not works:
+        parser.error(f"no workload is named like {options.only!r}")
+    share = 0.1 if options.quick else 1.0
+    _measure_all(works, 1, 0.02, options.folder)  # imports, caches
+    figures = _measure_all(works, options.rounds, share, options.folder)
+    lines, rows, are_held = _report(works, figures, options.rounds, options.folder)
+    write_reports(options.to, lines, rows)
+    return 0 if are_held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""The two sides of `sqlite_driver.py`: a store, and the bare driver doing the same statements in the same hops.
+
+The bare side reads its statements from the engine's own files, has its tables made by the engine's migration and its
+connection set up by the engine's function, encodes and checks payloads by `alkstore.payload.encode`, and computes the same
+columns. It has no names to check, no line to stand in, no wakes and no handles.
+
+aiosqlite has no public way to run several statements in one hop, but for its ``factory``: `Bare` uses that as the engine
+does. `Stepwise` takes a hop a statement, as most programs do.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
+
+import aiosqlite
+from harness import PAYLOAD
+
+from alkstore import statements
+from alkstore.payload import encode
+from alkstore_sqlite import SqliteStore
+from alkstore_sqlite.connection import Connection
+from alkstore_sqlite.surroundings import prepare_writer
+
+__all__ = ["Bare", "Blind", "Durability", "Ours", "Side", "Stepwise"]
+
+T = TypeVar("T")
+Durability: TypeAlias = Literal["power", "process"]
+Rows: TypeAlias = list[Any]
+Step: TypeAlias = tuple[str, Sequence[Any], bool]
+"""A statement, its parameters, and whether these are many rows."""
+Steps: TypeAlias = Generator[Step, Rows, T]
+
+QUEUE: Final = statements.load("alkstore_sqlite", "queue")
+STREAM: Final = statements.load("alkstore_sqlite", "stream")
+NAME: Final = "bench"
+WORKER: Final = "bench:1:0000"
+WINDOW, ATTEMPTS, BASE_DELAY = 300_000_000, 3, 5_000_000
+
+
+class Side(Protocol):
+    """What is timed."""
+
+    async def open(self, path: Path, durability: Durability) -> Self: ...
+
+    async def close(self) -> None: ...
+
+    async def enqueue(self) -> object: ...
+
+    async def enqueue_many(self, count: int) -> object: ...
+
+    async def claim_and_ack(self) -> object: ...
+
+    async def claim_and_ack_many(self, count: int) -> object: ...
+
+    async def publish(self) -> object: ...
+
+    async def publish_many(self, count: int) -> object: ...
+
+
+class Ours:
+    """The store, through its public interface."""
+
+    async def open(self, path: Path, durability: Durability) -> Self:
+        self._store = await SqliteStore(path, durability=durability)
+        self._queue = self._store.queue(NAME)
+        self._stream = self._store.stream(NAME)
+        return self
+
+    async def close(self) -> None:
+        await self._store.aclose()
+
+    async def enqueue(self) -> int:
+        return await self._queue.enqueue(PAYLOAD)
+
+    async def enqueue_many(self, count: int) -> list[int]:
+        return await self._queue.enqueue_batch([PAYLOAD] * count)
+
+    async def claim_and_ack(self) -> None:
+        handle = await self._queue.claim_one()
+        assert handle is not None
+        assert await handle.ack()
+
+    async def claim_and_ack_many(self, count: int) -> None:
+        handles = await self._queue.claim_batch(count)
+        assert len(handles) == count
+        assert all(await asyncio.gather(*(handle.ack() for handle in handles)))
+
+    async def publish(self) -> int:
+        return await self._stream.publish(PAYLOAD)
+
+    async def publish_many(self, count: int) -> list[int]:
+        return await self._stream.publish_batch([PAYLOAD] * count)
+
+
+# ---------------------------------------------------------------- the statements of each operation
+
+
+def _row(now: int) -> list[object]:
+    return [NAME, encode(PAYLOAD), b"{}", 0, now, None, ATTEMPTS, WINDOW, BASE_DELAY, now, None]
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000
+
+
+def _insert_many(rows: list[list[object]]) -> Steps[range]:
+    answer = yield QUEUE["insert"], rows[0], False
+    ids = range(answer[0][0], answer[0][0] + len(rows))
+    rest = [(*row, id) for row, id in zip(rows[1:], ids[1:], strict=True)]
+    yield QUEUE["insert_next"], rest, True
+    return ids
+
+
+def _claim(count: int) -> Steps[Rows]:
+    now = _now()
+    stirred = yield QUEUE["is_stirred"], (NAME, now), False
+    assert not stirred[0][0]
+    rows = yield QUEUE["claim"], (NAME, count, WORKER, now), False
+    return rows
+
+
+def _append(data: list[bytes]) -> Steps[int]:
+    now = _now()
+    answer = yield STREAM["grow"], (NAME, len(data)), False
+    ((stream, head),) = answer
+    rows = [(stream, head - len(data) + at, None, each, b"{}", now) for at, each in enumerate(data, 1)]
+    if len(rows) == 1:
+        yield STREAM["append"], rows[0], False
+    else:
+        yield STREAM["append"], rows, True
+    return int(head)
+
+
+def _ack(row: Sequence[Any], now: int) -> tuple[object, ...]:
+    return (row[0], row[-1], now, NAME)
+
+
+def _ack_many(rows: Rows) -> Steps[None]:
+    now = _now()
+    yield QUEUE["ack"], [_ack(row, now) for row in rows], True
+
+
+# ---------------------------------------------------------------- bare
+
+
+class _Answer:
+    """What aiosqlite fetches after a program."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def fetchall(self) -> Any:
+        return self._result
+
+
+class _Connection(sqlite3.Connection):
+    """Runs the steps of a generator in one hop and one transaction."""
+
+    def execute(self, sql: Any, parameters: Any = (), /) -> Any:
+        execute = super().execute
+        if type(sql) is str:
+            return execute(sql, parameters)
+        execute("BEGIN IMMEDIATE")
+        rows: Rows | None = None
+        try:
+            while True:
+                text, values, is_many = next(sql) if rows is None else sql.send(rows)
+                rows = (
+                    self.executemany(text, values).fetchall() if is_many else execute(text, values).fetchall()
+                )
+        except StopIteration as stop:
+            execute("COMMIT")
+            return _Answer(stop.value)
+        except BaseException:
+            execute("ROLLBACK")
+            raise
+
+
+class Bare:
+    """aiosqlite, in as many hops as the engine takes."""
+
+    factory: type[sqlite3.Connection] = _Connection
+
+    async def open(self, path: Path, durability: Durability) -> Self:
+        async with SqliteStore(path):
+            pass  # its tables
+        self._db = await aiosqlite.connect(
+            path, isolation_level=None, cached_statements=256, factory=_opener(self.factory, durability)
+        )
+        return self
+
+    async def close(self) -> None:
+        await self._db.close()
+
+    async def run(self, steps: Steps[T]) -> T:
+        result: T = await self._db.execute_fetchall(steps)  # type: ignore[assignment]
+        return result
+
+    async def enqueue(self) -> object:
+        rows = await self._db.execute_fetchall(QUEUE["insert"], _row(_now()))
+        return next(iter(rows))[0]
+
+    async def enqueue_many(self, count: int) -> object:
+        now = _now()
+        return await self.run(_insert_many([_row(now) for _ in range(count)]))
+
+    async def claim(self, count: int) -> Rows:
+        return await self.run(_claim(count))
+
+    async def claim_and_ack(self) -> None:
+        (row,) = await self.claim(1)
+        acked: Iterable[Any] = await self._db.execute_fetchall(QUEUE["ack"], _ack(row, _now()))
+        assert acked
+
+    async def claim_and_ack_many(self, count: int) -> None:
+        rows = await self.claim(count)
+        assert len(rows) == count
+        await self.run(_ack_many(rows))
+
+    async def publish(self) -> object:
+        return await self.run(_append([encode(PAYLOAD)]))
+
+    async def publish_many(self, count: int) -> object:
+        return await self.run(_append([encode(PAYLOAD) for _ in range(count)]))
+
+
+class Blind(Bare):
+    """As `Bare`, but it claims without a look at what time has changed: a lesser promise, in one statement."""
+
+    async def claim(self, count: int) -> Rows:
+        rows = await self._db.execute_fetchall(QUEUE["claim"], (NAME, count, WORKER, _now()))
+        return list(rows)
+
+
+class Stepwise(Bare):
+    """As `Bare`, but a hop a statement, BEGIN and COMMIT too. Others wait: a connection has one transaction at a time."""
+
+    factory = sqlite3.Connection
+
+    async def open(self, path: Path, durability: Durability) -> Self:
+        self._turn = asyncio.Lock()
+        return await super().open(path, durability)
+
+    async def run(self, steps: Steps[T]) -> T:
+        async with self._turn:
+            db, rows = self._db, None
+            await db.execute_fetchall("BEGIN IMMEDIATE")
+            try:
+                while True:
+                    text, values, is_many = next(steps) if rows is None else steps.send(rows)
+                    rows = await self._step(text, values, is_many)
+            except StopIteration as stop:
+                await db.execute_fetchall("COMMIT")
+                result: T = stop.value
+                return result
+
+    async def _step(self, text: str, values: Sequence[Any], is_many: bool) -> Rows:
+        if is_many:
+            cursor = await self._db.executemany(text, values)
+            await cursor.close()
+            return []
+        return list(await self._db.execute_fetchall(text, values))
+
+
+def _opener(kind: type[sqlite3.Connection], durability: Durability) -> Callable[..., sqlite3.Connection]:
+    """Have the engine set a connection up as it does its own."""
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = kind(*arguments, **options)
+        prepare_writer(cast(Connection, connection), durability)
+        return connection
+
+    return connect
