@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -30,7 +31,9 @@ __all__ = [
     "Row",
     "Statement",
     "Steps",
+    "Wait",
     "Woken",
+    "bind",
     "perform",
     "run_statement",
 ]
@@ -41,6 +44,9 @@ SHORTEST_PAUSE: Final = 0.000_1
 LONGEST_PAUSE: Final = 0.005
 """Seconds between two tries at a lock that another process holds: a look costs 10 µs and a change of threads."""
 
+IS_STRICT: Final = (3, 12, 0) <= sys.version_info < (3, 12, 4)
+"""Whether the driver takes ``?1`` for a named parameter, and warns if it comes in a sequence. Mended in Python 3.12.4."""
+
 Row: TypeAlias = tuple[Any, ...]
 
 
@@ -48,7 +54,7 @@ class Statement(NamedTuple):
     """One statement and its parameters.
 
     Attributes:
-        is_many: The parameters are many rows, and there is no answer.
+        is_many: The parameters are many rows; the answer is one row, with the number of rows changed.
         is_alone: It is the whole of its operation, so it can commit by itself.
     """
 
@@ -90,11 +96,16 @@ class Connection(sqlite3.Connection):
     """
 
     place: "Place | None" = None
+    ran = 0
+    """Programs that have run."""
 
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
         if isinstance(sql, str):
             return super().execute(sql, parameters)
-        sql.run(self)
+        try:
+            sql.run(self)
+        finally:
+            self.ran += 1
         return NOTHING
 
     def run_sql(self, sql: str) -> None:
@@ -148,20 +159,31 @@ class Place(NamedTuple):
         return found.st_ino == self.inode and found.st_dev == self.device
 
 
+class Wait:
+    """How long anybody in a store waits for another process, in a driver's thread: so many seconds, or until the close."""
+
+    __slots__ = ("abort", "is_held_up", "limit")
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.abort = threading.Event()
+        self.is_held_up = False
+        """Whether the last try found the lock in other hands, and the next one has not come yet."""
+
+
 class Patience:
-    """How long a program waits, in the driver's thread, for another process; an event ends that at once."""
+    """What is left of a wait to one program, begun at a time.monotonic()."""
 
-    __slots__ = ("_abort", "_begun", "_limit")
+    __slots__ = ("_since", "_wait")
 
-    def __init__(self, limit: float, abort: threading.Event) -> None:
-        self._begun = time.monotonic()
-        self._limit = limit
-        self._abort = abort
+    def __init__(self, wait: Wait, since: float | None = None) -> None:
+        self._wait = wait
+        self._since = time.monotonic() if since is None else since
 
     @property
     def waited(self) -> float:
         """Seconds since it began."""
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._since
 
     def call(self, attempt: Callable[[], T]) -> T:
         """Try until the file is free.
@@ -171,17 +193,21 @@ class Patience:
             Closed: The store was closed meanwhile.
         """
         pause = SHORTEST_PAUSE
-        while True:
-            try:
-                return attempt()
-            except sqlite3.OperationalError as error:
-                left = self._limit - self.waited
-                if not is_busy(error) or left <= 0:
-                    raise
-            # The jitter keeps processes that wait together from asking together.
-            if self._abort.wait(min(pause * (0.5 + random.random()), left)):
-                raise Closed("store")
-            pause = min(pause * 1.5, LONGEST_PAUSE)
+        try:
+            while True:
+                try:
+                    return attempt()
+                except sqlite3.OperationalError as error:
+                    left = self._wait.limit - self.waited
+                    if not is_busy(error) or left <= 0:
+                        raise
+                self._wait.is_held_up = True
+                # The jitter keeps processes that wait together from asking together.
+                if self._wait.abort.wait(min(pause * (0.5 + random.random()), left)):
+                    raise Closed("store")
+                pause = min(pause * 1.5, LONGEST_PAUSE)
+        finally:
+            self._wait.is_held_up = False
 
 
 class Errand:
@@ -255,6 +281,12 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
 def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
     """Run one statement, and give its rows."""
     if statement.is_many:
-        connection.executemany(statement.sql, statement.parameters)
-        return []
-    return EXECUTE(connection, statement.sql, statement.parameters).fetchall()
+        rows = [bind(row) for row in statement.parameters] if IS_STRICT else statement.parameters
+        return [(connection.executemany(statement.sql, rows).rowcount,)]
+    parameters = bind(statement.parameters) if IS_STRICT else statement.parameters
+    return EXECUTE(connection, statement.sql, parameters).fetchall()
+
+
+def bind(parameters: Sequence[Any]) -> Any:
+    """Give parameters in the form in which this Python takes those of ``?1``."""
+    return {str(number): value for number, value in enumerate(parameters, 1)} if IS_STRICT else parameters

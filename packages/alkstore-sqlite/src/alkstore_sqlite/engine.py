@@ -7,7 +7,6 @@ them runs where.
 
 import os
 import random
-import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -45,7 +44,8 @@ from alkstore_sqlite import schedule as _schedule
 from alkstore_sqlite import schema
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Connection, Patience, Steps
+from alkstore_sqlite.connection import Connection, Patience, Steps, Wait
+from alkstore_sqlite.hop import Work
 from alkstore_sqlite.join import JoinedTransaction
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.reader import Readers
@@ -61,7 +61,7 @@ from alkstore_sqlite.surroundings import (
 )
 from alkstore_sqlite.transaction import SqliteTransaction
 from alkstore_sqlite.wake import Wakes
-from alkstore_sqlite.writer import Work, Writer
+from alkstore_sqlite.writer import Writer
 
 __all__ = ["OMITTED", "SqliteEngine", "SqliteStore", "alkstore_engine"]
 
@@ -218,6 +218,25 @@ class SqliteEngine:
             return await JoinedTransaction.begin(connection, self._writer, label)
         return await SqliteTransaction.begin(self._writer, label)
 
+    @property
+    def hops(self) -> int:
+        """Hops to threads that have ended, as far as their connections are still there."""
+        return self._writer.hops + self._readers.hops
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether any of our threads has something in hand."""
+        return self._writer.is_at_work or self._readers.is_at_work
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether all that they do is to ask for the write lock again, which somebody else had when they last did."""
+        return self._writer.is_held_up and not self._readers.is_at_work
+
+    async def look(self) -> bool:
+        """Have the watcher look now; True if somebody was woken by what it found."""
+        return await self._wakes.look()
+
     async def list_names(self) -> Names:
         return await self._readers.run(_names)
 
@@ -239,7 +258,7 @@ def _names() -> Steps[Names]:
 async def _open_writer(
     path: str, clock: Clock, durability: Durability, wait_timeout: float, *, create: bool
 ) -> Link:
-    patience = Patience(wait_timeout, threading.Event())
+    patience = Patience(Wait(wait_timeout))
 
     def prepare(connection: Connection) -> None:
         patience.call(lambda: prepare_writer(connection, durability))

@@ -10,10 +10,11 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import aiosqlite
 
 from alkstore.errors import Closed, InvalidArgument, show
-from alkstore_sqlite.connection import Place, Row, Statement, Steps
+from alkstore_sqlite.connection import Place, Row, Statement, Steps, bind
 from alkstore_sqlite.errors import translated
+from alkstore_sqlite.hop import Operation
 from alkstore_sqlite.transaction import Operations
-from alkstore_sqlite.writer import Operation, Writer
+from alkstore_sqlite.writer import Writer
 
 __all__ = ["JoinedTransaction"]
 
@@ -169,13 +170,14 @@ async def _run(connection: aiosqlite.Connection, sql: str) -> None:
 
 async def _fetch(connection: aiosqlite.Connection, statement: Statement) -> list[Row]:
     if statement.is_many:
-        await (await connection.executemany(statement.sql, statement.parameters)).close()
-        return []
+        cursor = await connection.executemany(statement.sql, [bind(row) for row in statement.parameters])
+        await cursor.close()
+        return [(cursor.rowcount,)]
     text_factory = connection.text_factory
     if text_factory is not str:
         connection.text_factory = str
     try:
-        cursor = await connection.execute(statement.sql, statement.parameters)
+        cursor = await connection.execute(statement.sql, bind(statement.parameters))
         cursor.row_factory = None
         rows = [tuple(row) for row in await cursor.fetchall()]
         await cursor.close()

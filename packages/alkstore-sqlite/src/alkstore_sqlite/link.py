@@ -30,6 +30,18 @@ class Link:
         self.path = path
         self._inside: set[asyncio.Task[Any]] = set()
         self._is_cut = False
+        self._handed = 0
+        self._raw: Connection | None = None
+
+    @property
+    def hops(self) -> int:
+        """Hops that have ended."""
+        return 0 if self._raw is None else self._raw.ran
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the thread has something in hand, if only for somebody who was cancelled."""
+        return self.hops != self._handed
 
     @classmethod
     async def open(cls, path: str, *, create: bool, prepare: Callable[[Connection], None]) -> Self:
@@ -53,7 +65,7 @@ class Link:
         with translated(path):
             _ = await connection
             try:
-                await link.hop(_Preparing(prepare, path))
+                await link.hop(_Preparing(prepare, link))
             except BaseException:
                 await link.close()
                 raise
@@ -69,10 +81,15 @@ class Link:
         assert task is not None
         self._inside.add(task)
         try:
-            await self.connection.execute_fetchall(program, ())
+            hopping = self.connection.execute_fetchall(program, ())
+            self._handed += 1
+            await hopping
         except asyncio.CancelledError:
             if self._is_cut and task.uncancel() == 0:
                 raise unanswered() from None
+            raise
+        except ValueError:  # closed: it was never handed over
+            self._handed -= 1
             raise
         finally:
             self._inside.discard(task)
@@ -101,11 +118,12 @@ class Link:
 class _Preparing:
     """The first program of a connection."""
 
-    def __init__(self, prepare: Callable[[Connection], None], path: str) -> None:
+    def __init__(self, prepare: Callable[[Connection], None], link: Link) -> None:
         self._prepare = prepare
-        self._path = path
+        self._link = link
 
     def run(self, connection: Connection) -> None:
         guard(connection)
-        connection.place = Place.of(self._path)
+        self._link._raw = connection
+        connection.place = Place.of(self._link.path)
         self._prepare(connection)

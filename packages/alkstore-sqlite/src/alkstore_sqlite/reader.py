@@ -1,15 +1,14 @@
 """Readers: connections that cannot write, and never wait for a writer."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
 from alkstore.errors import Closed
-from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, perform
+from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, Wait, perform
 from alkstore_sqlite.errors import is_broken
+from alkstore_sqlite.hop import told
 from alkstore_sqlite.link import Link
-from alkstore_sqlite.writer import told
 
 __all__ = ["Readers"]
 
@@ -63,11 +62,11 @@ class Readers:
 
     def __init__(self, open_link: Callable[[], Awaitable[Link]], *, wait_timeout: float) -> None:
         self._open_link = open_link
-        self._wait_timeout = wait_timeout
+        self._wait = Wait(wait_timeout)
         self._free = asyncio.Semaphore(MOST_READERS)
         self._idle: list[Link] = []
         self._used: set[Link] = set()
-        self._abort = threading.Event()
+        self._reads = 0
         self._is_closed = False
 
     async def run(self, operation: Callable[[], Steps[T]]) -> T:
@@ -77,12 +76,19 @@ class Readers:
             DatabaseError: It failed, and why.
             Closed: The readers are closed.
         """
+        self._reads += 1
+        try:
+            return await self._run(operation)
+        finally:
+            self._reads -= 1
+
+    async def _run(self, operation: Callable[[], Steps[T]]) -> T:
         async with self._free:
             if self._is_closed:
                 raise Closed("store")
             link = self._idle.pop() if self._idle else await self._open_link()
             self._used.add(link)
-            program = _Reading(operation, link.path, Patience(self._wait_timeout, self._abort))
+            program = _Reading(operation, link.path, Patience(self._wait))
             is_sound = False
             try:
                 await link.hop(program)
@@ -96,6 +102,16 @@ class Readers:
                 await self._put_back(link, is_sound)
         return program.result()
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether anything is being read, if only for somebody who was cancelled."""
+        return self._reads > 0 or any(link.is_at_work for link in self._idle)
+
+    @property
+    def hops(self) -> int:
+        """Hops that have ended on the connections there are."""
+        return sum(link.hops for link in (*self._idle, *self._used))
+
     async def _put_back(self, link: Link, is_sound: bool) -> None:
         self._used.discard(link)
         if is_sound and not self._is_closed:
@@ -106,7 +122,7 @@ class Readers:
     async def close(self) -> None:
         """Close every connection after what it has in hand."""
         self._is_closed = True
-        self._abort.set()
+        self._wait.abort.set()
         links = [*self._idle, *self._used]
         self._idle.clear()
         await asyncio.gather(*(link.close() for link in links))

@@ -4,7 +4,7 @@ import sqlite3
 from typing import Final
 
 from alkstore import migrations
-from alkstore_sqlite.connection import Connection, Patience
+from alkstore_sqlite.connection import Connection, Patience, bind
 
 __all__ = ["MIGRATIONS", "migrate"]
 
@@ -35,7 +35,7 @@ def migrate(connection: Connection, now: int, patience: Patience) -> None:
                 connection.run_sql(_TABLE)
             for statement in migration.statements:
                 connection.run_sql(statement)
-            connection.execute(_NOTE, (migration.version, migration.name, migration.checksum, now))
+            connection.execute(_NOTE, bind((migration.version, migration.name, migration.checksum, now)))
         connection.run_sql("COMMIT")
     except BaseException:
         connection.roll_back()

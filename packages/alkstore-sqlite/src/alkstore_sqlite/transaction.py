@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -10,10 +11,11 @@ from alkstore.errors import Closed
 from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Change, Connection, Errand, Steps, Woken, perform
+from alkstore_sqlite.connection import Change, Connection, Errand, Patience, Steps, Woken, perform
 from alkstore_sqlite.errors import is_broken
+from alkstore_sqlite.hop import Operation, told
 from alkstore_sqlite.link import Link
-from alkstore_sqlite.writer import Operation, Writer, told
+from alkstore_sqlite.writer import Writer
 
 __all__ = ["Operations", "SqliteTransaction"]
 
@@ -105,11 +107,11 @@ class SqliteTransaction(Operations):
             DatabaseError: Somebody else had one of them for too long.
         """
         transaction = cls(writer, label)
-        patience = writer.patience()
+        since = time.monotonic()
         await writer.lend(transaction)
         try:
             link = transaction._link = await writer.usable()
-            part = _Part(lambda connection: connection.begin(patience), link.path)
+            part = _Part(lambda connection: connection.begin(Patience(writer.wait, since)), link.path)
             await link.hop(part)
             part.result()
         except BaseException as error:

@@ -11,34 +11,21 @@ Another process that holds the write lock is waited for in the driver's thread, 
 
 import asyncio
 import contextvars
-import sqlite3
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from alkstore.clock import Clock
-from alkstore.errors import AlkstoreError, Closed, DatabaseError
-from alkstore_sqlite.connection import (
-    Change,
-    Connection,
-    Errand,
-    Patience,
-    Steps,
-    Woken,
-    perform,
-    run_statement,
-)
-from alkstore_sqlite.errors import is_broken, is_busy, translate
+from alkstore.errors import Closed, DatabaseError
+from alkstore_sqlite.connection import Wait, Woken
+from alkstore_sqlite.errors import is_broken
+from alkstore_sqlite.hop import Hop, Operation, Work, told
 from alkstore_sqlite.link import LAST_CALL, Link
 
-__all__ = ["Operation", "Owner", "Work", "Writer", "told"]
+__all__ = ["Owner", "Writer"]
 
 T = TypeVar("T")
-
-Operation = Callable[[int], Steps[Change[T]]]
-"""Gives the steps of a change, once *now* is known: it is read after the write lock was got, never before a wait."""
 
 MOST_A_HOP: Final = 256
 """Operations that share a commit at most, so that the last of a crowd does not wait for all of it."""
@@ -49,43 +36,6 @@ class Owner(Protocol):
 
     @property
     def label(self) -> str: ...
-
-
-class Work(Generic[T]):
-    """One operation on its way: what came of it, and when it had the write lock."""
-
-    __slots__ = ("_result", "began", "done", "error", "operation", "since", "woken")
-
-    _result: T
-
-    def __init__(self, operation: Operation[T]) -> None:
-        self.operation = operation
-        self.since = time.monotonic()
-        self.done: asyncio.Future[None] | None = None
-        self.error: Exception | None = None
-        self.woken: Sequence[Woken] = ()
-        self.began: float | None = None
-        """time.monotonic() when the write lock was got: everything committed before is seen."""
-
-    def perform(self, connection: Connection, now: int) -> None:
-        self.keep(perform(connection, self.operation(now)))
-
-    def keep(self, change: Change[T]) -> None:
-        self._result, self.woken = change
-
-    def result(self) -> T:
-        """Give what came of it.
-
-        Raises:
-            DatabaseError: It failed, and why.
-        """
-        if self.error is not None:
-            raise self.error
-        return self._result
-
-    def answer(self) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
 
 
 class _Turn:
@@ -99,96 +49,10 @@ class _Turn:
         self.error: Exception | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def answer(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
 
-
-class _Hop(Errand):
-    """The program of several operations and one commit."""
-
-    __slots__ = ("_clock", "_is_committing", "_path", "_patience", "_works")
-
-    def __init__(self, works: Sequence[Work[Any]], path: str, clock: Clock, patience: Patience) -> None:
-        super().__init__()
-        self._works = works
-        self._path = path
-        self._clock = clock
-        self._patience = patience
-        self._is_committing = False
-
-    def work(self, connection: Connection) -> None:
-        if len(self._works) == 1 and self._commits_by_itself(connection, self._works[0]):
-            return
-        connection.begin(self._patience)
-        began, now = time.monotonic(), self._clock.now()
-        try:
-            for work in self._works:
-                work.began = began
-                self._perform(connection, work, now)
-            self._is_committing = True
-            connection.run_sql("COMMIT")
-        except BaseException:
-            connection.roll_back()
-            raise
-
-    def _commits_by_itself(self, connection: Connection, work: Work[Any]) -> bool:
-        """Do an operation of one statement, which spares it a BEGIN and a COMMIT; False if it is to be done otherwise."""
-        steps = work.operation(self._clock.now())
-        try:
-            statement = next(steps)
-        except StopIteration as stop:
-            work.keep(stop.value)
-            return True
-        if not statement.is_alone:
-            return False
-        connection.check_place()
-        self._is_committing = True
-        work.began = time.monotonic()
-        try:
-            rows = run_statement(connection, statement)
-        except sqlite3.OperationalError as error:
-            if not is_busy(error):
-                raise
-            self._is_committing = False  # somebody else has the lock: wait for it, and read the clock again
-            return False
-        try:
-            steps.send(rows)
-        except StopIteration as stop:
-            work.keep(stop.value)
-        return True
-
-    def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:
-        if len(self._works) == 1:
-            work.perform(connection, now)
-            return
-        connection.run_sql("SAVEPOINT alkstore")
-        try:
-            work.perform(connection, now)
-        except Exception as error:
-            if not connection.in_transaction:  # SQLite gave up the whole of it: a full disk, say
-                raise
-            work.error = self._told(error)
-            connection.run_sql("ROLLBACK TO alkstore")
-        connection.run_sql("RELEASE alkstore")
-
-    def failed(self, error: Exception) -> None:
-        for work in self._works:
-            work.woken = ()
-            if work.error is None:
-                work.error = self._told(error)
-
-    def _told(self, error: Exception) -> Exception:
-        return told(error, self._path, committing=self._is_committing, waited=self._patience.waited)
-
-
-def told(error: Exception, path: str, *, committing: bool = False, waited: float | None = None) -> Exception:
-    """Give what a caller is told of an error: one of ours as it is, each caller his own, the driver's translated."""
-    if isinstance(error, AlkstoreError):
-        return error._twin()
-    ours = translate(error, path, committing=committing, waited=waited)
-    ours.__cause__ = error
-    return ours
+def _answer(place: Work[Any] | _Turn) -> None:
+    if place.done is not None and not place.done.done():
+        place.done.set_result(None)
 
 
 class Writer:
@@ -214,7 +78,6 @@ class Writer:
         self.link = link
         self.clock = clock
         self._reopen = reopen
-        self._wait_timeout = wait_timeout
         self._landed = landed
         self._line: deque[Work[Any] | _Turn] = deque()
         self._is_busy = False
@@ -224,7 +87,22 @@ class Writer:
         self._flusher: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._chores: set[asyncio.Task[None]] = set()
-        self._abort = threading.Event()
+        self.wait = Wait(wait_timeout)
+
+    @property
+    def hops(self) -> int:
+        """Hops that have ended on the connection that there is."""
+        return self.link.hops
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether anything is being written, if only for somebody who was cancelled."""
+        return (self._is_busy and self._owner is None) or self.link.is_at_work
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether it only asks for the write lock again, which another process had when it last did."""
+        return self.wait.is_held_up
 
     # ------------------------------------------------------------ operations
 
@@ -254,21 +132,22 @@ class Writer:
         return work
 
     async def _hop(self, works: Sequence[Work[Any]]) -> None:
+        program: Hop | None = None
         try:
-            link = await self.usable()
-            program = _Hop(works, link.path, self.clock, self.patience(works[0].since))
-        except Exception as error:
-            self._give_up(works, error)
-            return
-        try:
-            await link.hop(program)
+            if self._is_broken:
+                await self._mend()
+            program = Hop(works, self.link.path, self.clock, self.wait)
+            await self.link.hop(program)
         except asyncio.CancelledError:
-            program.leave_to(lambda: self._finish(works))
+            if program is None:
+                self._give_up(works, Closed("store"))
+            else:
+                program.leave_to(lambda: self._finish(works))
             raise
-        except Exception as error:
+        except Exception as error:  # it could not be handed over, so nothing was done
             self._give_up(works, error)
-            return
-        self._finish(works)
+        else:
+            self._finish(works)
 
     def _give_up(self, works: Sequence[Work[Any]], error: Exception) -> None:
         for work in works:
@@ -276,15 +155,13 @@ class Writer:
         self._finish(works)
 
     def _finish(self, works: Sequence[Work[Any]]) -> None:
-        woken: list[Woken] = []
         for work in works:
-            woken += work.woken
-            work.woken = ()  # this may come twice after a cancellation
+            woken, work.woken = work.woken, ()  # this may come twice after a cancellation
+            if woken:
+                self._landed(woken)
             if work.error is not None and is_broken(work.error):
                 self._is_broken = True
-            work.answer()
-        if woken:
-            self._landed(woken)
+            _answer(work)
 
     # ------------------------------------------------------------ the line
 
@@ -297,18 +174,18 @@ class Writer:
         """Tell those who have stood for too long; they stand in the order in which they came."""
         self._timer = None
         now = time.monotonic()
-        while self._line and now - self._line[0].since >= self._wait_timeout:
+        while self._line and now - self._line[0].since >= self.wait.limit:
             place = self._line.popleft()
             place.error = self._too_long()
-            place.answer()
+            _answer(place)
         if self._line:
-            left = self._line[0].since + self._wait_timeout - now
+            left = self._line[0].since + self.wait.limit - now
             self._timer = asyncio.get_running_loop().call_later(left, self._watch_the_line)
 
     def _too_long(self) -> DatabaseError:
         holder = "other writes" if self._owner is None else self._owner.label
         return DatabaseError(
-            f"storage was held by {holder} for over {self._wait_timeout:g} s, and nothing of this was done; "
+            f"storage was held by {holder} for over {self.wait.limit:g} s, and nothing of this was done; "
             "end transactions sooner, or raise wait_timeout"
         )
 
@@ -326,7 +203,7 @@ class Writer:
             while batch := self._next():
                 if isinstance(batch, _Turn):
                     self._owner = batch.owner
-                    batch.answer()
+                    _answer(batch)
                     return
                 await self._hop(batch)
                 # Those who were answered call again within this turn; without it the next hop would miss half of them.
@@ -382,19 +259,17 @@ class Writer:
     async def usable(self) -> Link:
         """Give the connection, opened again if it was of no use any more."""
         if self._is_broken:
-            await self.link.close()
-            self.link = await self._reopen()
-            self._is_broken = False
+            await self._mend()
         return self.link
+
+    async def _mend(self) -> None:
+        await self.link.close()
+        self.link = await self._reopen()
+        self._is_broken = False
 
     def broke(self) -> None:
         """Have the connection opened again before its next use."""
         self._is_broken = True
-
-    def patience(self, since: float | None = None) -> Patience:
-        """Give the wait for another process that is left to somebody who has waited since then."""
-        waited = 0.0 if since is None else time.monotonic() - since
-        return Patience(max(self._wait_timeout - waited, 0.0), self._abort)
 
     def start(self, chore: Coroutine[Any, Any, None]) -> None:
         """Run something that nobody awaits but `close`."""
@@ -411,11 +286,11 @@ class Writer:
     async def close(self) -> None:
         """Refuse everything, end what stands in line, and close the connection after what it has in hand."""
         self._is_closed = True
-        self._abort.set()
+        self.wait.abort.set()
         while self._line:
             place = self._line.popleft()
             place.error = Closed("store")
-            place.answer()
+            _answer(place)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

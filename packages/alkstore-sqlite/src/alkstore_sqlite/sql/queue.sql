@@ -216,6 +216,11 @@ DELETE FROM alkstore_job
 WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4
 RETURNING id;
 
+-- name: ack_quietly
+-- The same for many claims, of which only the number of those that were live is told.
+DELETE FROM alkstore_job
+WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
+
 -- name: retry
 -- Put a job back in line for later, if this very claim is live.
 UPDATE alkstore_job

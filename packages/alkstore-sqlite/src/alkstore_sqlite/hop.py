@@ -1,0 +1,152 @@
+"""Hops: one change of threads, in which several operations take the write lock once and land in one commit."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from alkstore.clock import Clock
+from alkstore.errors import AlkstoreError
+from alkstore_sqlite.connection import (
+    Change,
+    Connection,
+    Errand,
+    Patience,
+    Steps,
+    Wait,
+    Woken,
+    perform,
+    run_statement,
+)
+from alkstore_sqlite.errors import is_busy, translate
+
+__all__ = ["Hop", "Operation", "Work", "told"]
+
+T = TypeVar("T")
+
+Operation = Callable[[int], Steps[Change[T]]]
+"""Gives the steps of a change, once *now* is known: it is read after the write lock was got, never before a wait."""
+
+
+class Work(Generic[T]):
+    """One operation on its way: what came of it, and when it had the write lock."""
+
+    __slots__ = ("_result", "began", "done", "error", "operation", "since", "woken")
+
+    _result: T
+
+    def __init__(self, operation: Operation[T]) -> None:
+        self.operation = operation
+        self.since = time.monotonic()
+        self.done: asyncio.Future[None] | None = None
+        self.error: Exception | None = None
+        self.woken: Sequence[Woken] = ()
+        self.began: float | None = None
+        """time.monotonic() when the write lock was got: everything committed before is seen."""
+
+    def perform(self, connection: Connection, now: int) -> None:
+        self.keep(perform(connection, self.operation(now)))
+
+    def keep(self, change: Change[T]) -> None:
+        self._result, self.woken = change
+
+    def result(self) -> T:
+        """Give what came of it.
+
+        Raises:
+            DatabaseError: It failed, and why.
+        """
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+class Hop(Errand):
+    """The program of several operations and one commit."""
+
+    __slots__ = ("_clock", "_is_committing", "_path", "_patience", "_wait", "_works")
+
+    def __init__(self, works: Sequence[Work[Any]], path: str, clock: Clock, wait: Wait) -> None:
+        super().__init__()
+        self._works = works
+        self._path = path
+        self._clock = clock
+        self._wait = wait
+        self._patience: Patience | None = None
+        self._is_committing = False
+
+    def work(self, connection: Connection) -> None:
+        if len(self._works) == 1 and self._commits_by_itself(connection, self._works[0]):
+            return
+        patience = self._patience = Patience(self._wait, self._works[0].since)
+        connection.begin(patience)
+        began, now = time.monotonic(), self._clock.now()
+        try:
+            for work in self._works:
+                work.began = began
+                self._perform(connection, work, now)
+            self._is_committing = True
+            connection.run_sql("COMMIT")
+        except BaseException:
+            connection.roll_back()
+            raise
+
+    def _commits_by_itself(self, connection: Connection, work: Work[Any]) -> bool:
+        """Do an operation of one statement, which spares it a BEGIN and a COMMIT; False if it is to be done otherwise."""
+        steps = work.operation(self._clock.now())
+        try:
+            statement = next(steps)
+        except StopIteration as stop:
+            work.keep(stop.value)
+            return True
+        if not statement.is_alone:
+            return False
+        connection.check_place()
+        self._is_committing = True
+        work.began = time.monotonic()
+        try:
+            rows = run_statement(connection, statement)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            self._is_committing = False  # somebody else has the lock: wait for it, and read the clock again
+            return False
+        try:
+            steps.send(rows)
+        except StopIteration as stop:
+            work.keep(stop.value)
+        return True
+
+    def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:
+        if len(self._works) == 1:
+            work.perform(connection, now)
+            return
+        connection.run_sql("SAVEPOINT alkstore")
+        try:
+            work.perform(connection, now)
+        except Exception as error:
+            if not connection.in_transaction:  # SQLite gave up the whole of it: a full disk, say
+                raise
+            work.error = self._told(error)
+            connection.run_sql("ROLLBACK TO alkstore")
+        connection.run_sql("RELEASE alkstore")
+
+    def failed(self, error: Exception) -> None:
+        for work in self._works:
+            work.woken = ()
+            if work.error is None:
+                work.error = self._told(error)
+
+    def _told(self, error: Exception) -> Exception:
+        waited = None if self._patience is None else self._patience.waited
+        return told(error, self._path, committing=self._is_committing, waited=waited)
+
+
+def told(error: Exception, path: str, *, committing: bool = False, waited: float | None = None) -> Exception:
+    """Give what a caller is told of an error: one of ours as it is, each caller his own, the driver's translated."""
+    if isinstance(error, AlkstoreError):
+        return error._twin()
+    ours = translate(error, path, committing=committing, waited=waited)
+    ours.__cause__ = error
+    return ours
