@@ -175,7 +175,7 @@ processor's time of all threads of the process, an operation.
 The driver does the engine's statements on the engine's tables with the engine's settings, encodes and checks payloads in
 the same way, and takes as many hops: one for a call, with BEGIN IMMEDIATE and COMMIT in it where there are several
 statements. A claim is the look at what time has changed, and the claim. By 100, the store awaits 100 acks together and
-learns of each whether it landed; the driver acks 100 rows in one `executemany` in one commit, and learns nothing. In a crowd,
+learns of each whether it landed; the driver acks 100 rows in one `executemany` in one commit, and does not look. In a crowd,
 64 tasks call enqueue (publish) again and again, and the driver runs their calls one after the other on its one connection.
 """
 

@@ -140,7 +140,7 @@ def _ack(row: Sequence[Any], now: int) -> tuple[object, ...]:
 
 def _ack_many(rows: Rows) -> Steps[None]:
     now = _now()
-    yield QUEUE["ack"], [_ack(row, now) for row in rows], True
+    yield QUEUE["ack_quietly"], [_ack(row, now) for row in rows], True
 
 
 # ---------------------------------------------------------------- bare
