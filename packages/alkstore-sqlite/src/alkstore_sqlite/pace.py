@@ -21,7 +21,7 @@ for slow disks, where it comes late by no more than the sync took."""
 CHASE_AGAIN: Final = 5
 CHASE_ON: Final = 10
 """Where in it to go on after a further hint, and after a look that found something: the hint of a second commit may have
-come before the first one was seen."""
+come before the first one was seen. From there on a hint begins it anew."""
 
 REST: Final = 0.001
 REST_SHARE: Final = 10
@@ -64,8 +64,8 @@ class Pace:
 
     def note_hint(self) -> None:
         """Somebody wrote."""
-        begun = self._chase < len(CHASE)
-        self._chase = min(self._chase, CHASE_AGAIN) if begun else 0
+        # A long transaction writes again and again before it commits: that is no reason to look all the time.
+        self._chase = min(self._chase, CHASE_AGAIN) if self._chase < CHASE_ON else 0
 
     def note_still(self) -> None:
         """A look found that nothing moved."""

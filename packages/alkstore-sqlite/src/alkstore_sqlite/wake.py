@@ -12,8 +12,9 @@ from alkstore.errors import DatabaseError, show
 from alkstore.watch import Hub
 from alkstore_sqlite.connection import Change, Statement, Steps, Woken
 from alkstore_sqlite.errors import translate, translated
+from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.mark import Board, Report, Watched
-from alkstore_sqlite.watcher import Watcher
+from alkstore_sqlite.watcher import OpenHint, Watcher
 
 __all__ = ["Wakes", "notify", "read_channel"]
 
@@ -49,17 +50,23 @@ class Wakes:
         path: The database file.
         clock: What the waits' instants mean.
         baseline: Reads a channel's counter on a connection that reads.
-        has_hints: Let the watcher use the file system's hints where there are any.
+        open_hint: As `Watcher` has it.
     """
 
     def __init__(
-        self, path: str, clock: Clock, baseline: Callable[[str], Awaitable[int]], *, has_hints: bool = True
+        self,
+        path: str,
+        clock: Clock,
+        baseline: Callable[[str], Awaitable[int]],
+        *,
+        open_hint: OpenHint = FileHint.open,
     ) -> None:
         self._path = path
         self._baseline = baseline
-        self._has_hints = has_hints
+        self._open_hint = open_hint
         self._board = Board()
         self._watcher: Watcher | None = None
+        self._heard = 0
         self.hub: Final = Hub(clock, self._board.forget)
 
     def landed(self, woken: Iterable[Woken]) -> None:
@@ -121,6 +128,13 @@ class Wakes:
         if self._watcher is not None:
             await self._watcher.aclose()
 
+    async def look(self) -> bool:
+        """Have the watcher look now; True if somebody was woken by what it found. For tests, whose time stands still."""
+        heard = self._heard
+        if self._watcher is not None and len(self._board):
+            await self._watcher.look()
+        return self._heard != heard
+
     def kill_watcher(self) -> None:
         """Have the watcher die as by an error that nobody expected: a fault for the contract's column."""
         if self._watcher is not None:
@@ -135,7 +149,7 @@ class Wakes:
         try:
             with translated(self._path):
                 watcher = Watcher(
-                    self._path, self._board, self._reported, self._died, has_hints=self._has_hints
+                    self._path, self._board, self._reported, self._died, open_hint=self._open_hint
                 )
                 watcher.start()
         except RuntimeError as error:
@@ -148,6 +162,7 @@ class Wakes:
         for report in reports:
             watched = report.watched
             if self._board.get(watched.topic) is watched and _is_news(watched, report):
+                self._heard += 1
                 self.hub.wake(watched.topic)
 
     def _died(self, watcher: Watcher, error: Exception) -> None:

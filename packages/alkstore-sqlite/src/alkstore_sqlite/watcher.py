@@ -9,8 +9,7 @@ A topic is put on the board before its waiter looks at storage. What is committe
 and a look copies the board only after it read the version: so nothing falls between the two. With an empty board the
 thread soon blocks; it ends with the store, with the loop, or with the first error, which ends every wait.
 
-It never opens or closes the database's files but through SQLite, for that would drop SQLite's locks on them. Its connection
-is known to nothing but the thread's own frames: a forked child has none of those, so it neither uses nor closes it.
+It never opens or closes the database's files but through SQLite, for that would drop SQLite's locks on them.
 """
 
 import asyncio
@@ -24,18 +23,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 from alkstore import statements
 from alkstore.engine import TopicKind
-from alkstore_sqlite.connection import Place
-from alkstore_sqlite.errors import FileReplaced, is_busy
+from alkstore_sqlite.connection import Connection, Place
+from alkstore_sqlite.errors import is_busy
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.mark import Board, Report, Watched
 from alkstore_sqlite.pace import SAFETY, Pace, Wait
-from alkstore_sqlite.surroundings import connect_arguments
+from alkstore_sqlite.surroundings import connect_arguments, guard
 
-__all__ = ["Watcher"]
+__all__ = ["OpenHint", "Watcher"]
 
 _SQL: Final = statements.load("alkstore_sqlite", "wake")
 
@@ -59,6 +58,8 @@ _PROBES: Final = {
     TopicKind.SCHEDULE: _SQL["probe_schedules"],
 }
 
+OpenHint: TypeAlias = Callable[[str], FileHint | None]
+
 Poll = selectors.SelectSelector if sys.platform == "win32" else selectors.PollSelector
 
 
@@ -70,7 +71,7 @@ class Watcher:
         board: What is waited for.
         report: Called in the loop with marks that may be news, at most one of a topic.
         died: Called in the loop when the thread has ended by an error.
-        has_hints: Use the file system's hints where there are any.
+        open_hint: Gives what hints at writes to a file, or None: then the file is polled.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Watcher:
         report: Callable[[Iterable[Report]], object],
         died: Callable[["Watcher", Exception], object],
         *,
-        has_hints: bool = True,
+        open_hint: OpenHint = FileHint.open,
     ) -> None:
         self._path = path
         self._board = board
@@ -90,13 +91,14 @@ class Watcher:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._lock = threading.Lock()
         self._news: dict[Watched, Report] = {}
+        self._askers: list[asyncio.Future[None]] = []
         self._is_resting = False
         self._is_stopping = False
         self._is_poisoned = False
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
-        self._has_hints = has_hints
+        self._open_hint = open_hint
         self._thread = threading.Thread(target=self._run, name="alkstore-watcher", daemon=True)
 
     # ------------------------------------------------------------ in the loop
@@ -123,6 +125,14 @@ class Watcher:
         self._is_poisoned = True
         self._ring()
 
+    async def look(self) -> None:
+        """Have the thread look, and return when what it found has been told; for tests, whose time stands still."""
+        asker = self._loop.create_future()
+        with self._lock:
+            self._askers.append(asker)
+        self._ring()
+        await asyncio.wait((asker, self._ended), return_when=asyncio.FIRST_COMPLETED)
+
     async def aclose(self) -> None:
         """End the thread; no thread, connection or descriptor is left."""
         self._is_stopping = True
@@ -137,6 +147,11 @@ class Watcher:
         with self._lock:
             news, self._news = self._news, {}
         self._report(news.values())
+
+    def _answer(self, askers: Sequence["asyncio.Future[None]"]) -> None:
+        for asker in askers:
+            if not asker.done():
+                asker.set_result(None)
 
     def _end(self, error: Exception | None) -> None:
         self._thread.join(SAFETY)  # it has nothing left to do
@@ -159,6 +174,11 @@ class Watcher:
         with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._end, error)
 
+    def _take_askers(self) -> "Sequence[asyncio.Future[None]]":
+        with self._lock:
+            askers, self._askers = self._askers, []
+        return askers
+
     def _close(self) -> None:
         with self._lock:
             self._bell.close()
@@ -179,41 +199,35 @@ class _Round:
 
     def run(self) -> None:
         watcher = self._watcher
-        path = watcher._path
-        place = Place.of(path)
-        database, uri = connect_arguments(path, create=False)
-        with (
-            closing(sqlite3.connect(database, uri=uri, isolation_level=None, timeout=0)) as connection,
-            self._quiet,
-            self._open,
-        ):
-            connection.execute(_SQL["read_only"])
+        with closing(_connect(watcher._path)) as connection, self._quiet, self._open:
             for selector in (self._quiet, self._open):
                 selector.register(watcher._ear, selectors.EVENT_READ)
-            if watcher._has_hints:
-                self._hint = FileHint.open(f"{os.path.realpath(path)}-wal")
+            self._hint = watcher._open_hint(f"{os.path.realpath(watcher._path)}-wal")
             try:
                 if self._hint is not None:
                     self._open.register(self._hint, selectors.EVENT_READ)
-                self._go_round(connection, place)
+                self._go_round(connection)
             finally:
                 if self._hint is not None:
                     self._hint.close()
 
-    def _go_round(self, connection: sqlite3.Connection, place: Place) -> None:
+    def _go_round(self, connection: Connection) -> None:
         self._look(connection)  # it makes the -wal file where there is none, which hints are about
         checked = time.monotonic() - SAFETY
         while not self._is_over():
             now = time.monotonic()
             if now - checked >= SAFETY:
                 checked = now
-                self._check(place)
+                self._check(connection)
             wait = self._pace.next(now)
             has_hint = self._pause(wait)
             if self._is_over():
                 return
-            if self._look(connection) and wait.is_safety and not has_hint:
+            askers = self._watcher._take_askers()  # only who asked before the look is answered by it
+            if self._look(connection) and wait.is_safety and not has_hint and not askers:
                 self._doubt_hints()
+            if askers:
+                self._watcher._loop.call_soon_threadsafe(self._watcher._answer, askers)
             if self._rest(time.monotonic()):
                 self._pace.note_hint()  # there may have been some in the meantime
 
@@ -222,10 +236,9 @@ class _Round:
             raise RuntimeError("it was told to die")
         return self._watcher._is_stopping
 
-    def _check(self, place: Place) -> None:
+    def _check(self, connection: Connection) -> None:
         """Once in a while: is the file still the one that was opened, the loop still there, the hints still about it?"""
-        if not place.is_there():
-            raise FileReplaced(place.path)
+        connection.check_place()
         if self._watcher._loop.is_closed():
             self._watcher._is_stopping = True
         if self._hint is not None and self._hint.follow():
@@ -283,7 +296,7 @@ class _Round:
         watcher._is_resting = False
         return True
 
-    def _look(self, connection: sqlite3.Connection) -> bool:
+    def _look(self, connection: Connection) -> bool:
         """Look once; True if something has moved."""
         begun = time.thread_time()
         try:
@@ -302,7 +315,7 @@ class _Round:
         self._pace.note_moved(time.monotonic(), time.thread_time() - begun, concerns=bool(reports))
         return True
 
-    def _probe(self, connection: sqlite3.Connection) -> list[Report]:
+    def _probe(self, connection: Connection) -> list[Report]:
         reports = []
         for sql, names, topics in self._names.by_probe():
             # All rows are taken, always: an open statement would hold an old state of the file and grow its log.
@@ -326,6 +339,20 @@ class _Round:
             watcher._loop.call_soon_threadsafe(watcher._deliver)
         for report in reports:
             report.watched.reported = report.mark
+
+
+def _connect(path: str) -> Connection:
+    place = Place.of(path)
+    database, uri = connect_arguments(path, create=False)
+    connection = sqlite3.connect(database, uri=uri, factory=Connection, isolation_level=None, timeout=0)
+    try:
+        guard(connection)
+        connection.place = place
+        connection.run_sql(_SQL["read_only"])
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class _Names:
