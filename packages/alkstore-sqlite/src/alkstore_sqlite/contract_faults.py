@@ -21,9 +21,9 @@ LONGEST_WAIT: Final = 5.0
 NO_LIMIT: Final = 2**32 - 2
 """The greatest ``max_page_count``, and SQLite's default."""
 
-BREAK_COMMITS: Final = """
-CREATE TRIGGER break_commits AFTER INSERT ON alkstore_job BEGIN INSERT INTO business_part (whole) VALUES (1); END
-"""
+TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'alkstore_*' ORDER BY name"
+TRIGGERS: Final = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'break_*' ORDER BY name"
+CHANGES: Final = ("INSERT", "UPDATE", "DELETE")
 
 
 @contextmanager
@@ -58,12 +58,22 @@ async def commit_fails(path: Path, store: Store) -> AsyncIterator[None]:
     writer = await _writer_of(store)
     await _set(writer, "foreign_keys = ON")
     with outsider(path) as connection:
-        connection.execute(BREAK_COMMITS)
+        connection.execute("BEGIN IMMEDIATE")
+        for (table,) in connection.execute(TABLES).fetchall():
+            for change in CHANGES:
+                connection.execute(
+                    f"CREATE TRIGGER break_{change}_{table} AFTER {change} ON {table} "
+                    "BEGIN INSERT INTO business_part (whole) VALUES (1); END"
+                )
+        connection.execute("COMMIT")
     try:
         yield
     finally:
         with outsider(path) as connection:
-            connection.execute("DROP TRIGGER break_commits")
+            connection.execute("BEGIN IMMEDIATE")
+            for (trigger,) in connection.execute(TRIGGERS).fetchall():
+                connection.execute(f"DROP TRIGGER {trigger}")
+            connection.execute("COMMIT")
         await _unset(writer, "foreign_keys = OFF")
 
 

@@ -82,6 +82,7 @@ class Writer:
         self._line: deque[Work[Any] | _Turn] = deque()
         self._is_busy = False
         self._is_broken = False
+        self._is_mending = False
         self._is_closed = False
         self._owner: Owner | None = None
         self._flusher: asyncio.Task[None] | None = None
@@ -96,8 +97,11 @@ class Writer:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether anything is being written, if only for somebody who was cancelled."""
-        return (self._is_busy and self._owner is None) or self.link.is_at_work
+        """Whether the thread has anything in hand, if only for somebody who was cancelled.
+
+        Not so while a caller stands still between its hop and handing on, or has the writer for a transaction.
+        """
+        return self._is_mending or self.link.is_at_work
 
     @property
     def is_held_up(self) -> bool:
@@ -263,8 +267,12 @@ class Writer:
         return self.link
 
     async def _mend(self) -> None:
-        await self.link.close()
-        self.link = await self._reopen()
+        self._is_mending = True
+        try:
+            await self.link.close()
+            self.link = await self._reopen()
+        finally:
+            self._is_mending = False
         self._is_broken = False
 
     def broke(self) -> None:
