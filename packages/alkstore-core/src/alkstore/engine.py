@@ -300,7 +300,9 @@ class EngineTransaction(Protocol):
         """
 
     def abandon(self) -> None:
-        """End without awaiting, from the garbage collector: nothing lands, everything held is freed."""
+        """End without awaiting, perhaps from the garbage collector: nothing lands, everything held is freed. Harmless on
+        one that has ended; called then too, since the caller's own SQL may have ended it.
+        """
 
 
 class TransactionEngine(Protocol):

@@ -136,6 +136,8 @@ class TxLife:
             return
         self._is_ended = True
         self._store._tx_ended(self)
+        if not self._is_joined:
+            self._tx.abandon()  # the caller's own SQL may have ended it, past the engine, which holds what it held
         acked, self._acked = self._acked, []
         if reopen:
             for handle in acked:

@@ -7,6 +7,7 @@ of threads however many statements it runs.
 """
 
 import asyncio
+import errno
 import os
 import random
 import sqlite3
@@ -127,8 +128,8 @@ class Connection(sqlite3.Connection):
 
     def check_place(self) -> None:
         """Refuse to go on in a file that is not the one at its path any more."""
-        if self.place is not None and not self.place.is_there():
-            raise FileReplaced(self.place.path)
+        if self.place is not None:
+            self.place.check()
 
     def roll_back(self) -> None:
         """End a transaction if there is one; what fails here must not hide the error that led here."""
@@ -153,10 +154,23 @@ class Place(NamedTuple):
     def is_there(self) -> bool:
         """Whether the path still leads to the file that was opened."""
         try:
-            found = os.stat(self.path)
-        except OSError:
+            self.check()
+        except FileReplaced:
             return False
-        return found.st_ino == self.inode and found.st_dev == self.device
+        return True
+
+    def check(self) -> None:
+        """Make sure that the path still leads to the file that was opened.
+
+        Raises:
+            FileReplaced: It does not.
+        """
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise FileReplaced(self.path) from error
+        if found.st_ino != self.inode or found.st_dev != self.device:
+            raise FileReplaced(self.path) from OSError(errno.ESTALE, os.strerror(errno.ESTALE), self.path)
 
 
 class Wait:

@@ -44,7 +44,7 @@ from alkstore_sqlite import schedule as _schedule
 from alkstore_sqlite import schema
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Connection, Patience, Steps, Wait
+from alkstore_sqlite.connection import Connection, Patience, Place, Steps, Wait
 from alkstore_sqlite.hop import Work
 from alkstore_sqlite.join import JoinedTransaction
 from alkstore_sqlite.link import Link
@@ -90,10 +90,11 @@ class SqliteEngine:
     ) -> None:
         self._clock = clock
         self._wakes = Wakes(path, clock, self._read_channel)
-        self._readers = Readers(partial(_open_reader, path), wait_timeout=wait_timeout)
+        place = link.place
+        self._readers = Readers(partial(_open_reader, place), wait_timeout=wait_timeout)
         self._writer = Writer(
             link,
-            reopen=partial(_open_writer, path, clock, durability, wait_timeout, create=False),
+            reopen=partial(_open_writer, path, clock, durability, wait_timeout, place),
             clock=clock,
             wait_timeout=wait_timeout,
             landed=self._wakes.landed,
@@ -113,7 +114,7 @@ class SqliteEngine:
         """
         check_version()
         check_place(path)
-        link = await _open_writer(path, clock, durability, wait_timeout, create=True)
+        link = await _open_writer(path, clock, durability, wait_timeout)
         return cls(link, path, clock, wait_timeout=wait_timeout, durability=durability)
 
     @property
@@ -256,7 +257,7 @@ def _names() -> Steps[Names]:
 
 
 async def _open_writer(
-    path: str, clock: Clock, durability: Durability, wait_timeout: float, *, create: bool
+    path: str, clock: Clock, durability: Durability, wait_timeout: float, place: Place | None = None
 ) -> Link:
     patience = Patience(Wait(wait_timeout))
 
@@ -264,11 +265,11 @@ async def _open_writer(
         patience.call(lambda: prepare_writer(connection, durability))
         schema.migrate(connection, clock.now(), patience)
 
-    return await Link.open(path, create=create, prepare=prepare)
+    return await Link.open(path, prepare, place)
 
 
-async def _open_reader(path: str) -> Link:
-    return await Link.open(path, create=False, prepare=prepare_reader)
+async def _open_reader(place: Place) -> Link:
+    return await Link.open(place.path, prepare_reader, place)
 
 
 class SqliteStore(Store):

@@ -170,7 +170,9 @@ def is_busy(error: BaseException) -> bool:
 
 def is_broken(error: BaseException) -> bool:
     """Whether its connection is of no use any more and has to be opened again. Takes the driver's error, or ours."""
-    return isinstance(error, FileReplaced) or _primary(_code_of(error)) in _BREAKING
+    # A replaced file breaks nothing: the connection is to the right one, and good once that is put back. Opened anew it
+    # would play the old -wal file into the new database.
+    return not isinstance(error, FileReplaced) and _primary(_code_of(error)) in _BREAKING
 
 
 def _is_drivers(error: Exception) -> bool:

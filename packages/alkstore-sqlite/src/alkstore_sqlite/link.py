@@ -34,6 +34,12 @@ class Link:
         self._raw: Connection | None = None
 
     @property
+    def place(self) -> Place:
+        """Where the file was when it was opened."""
+        assert self._raw is not None and self._raw.place is not None
+        return self._raw.place
+
+    @property
     def hops(self) -> int:
         """Hops that have ended."""
         return 0 if self._raw is None else self._raw.ran
@@ -44,13 +50,18 @@ class Link:
         return self.hops != self._handed
 
     @classmethod
-    async def open(cls, path: str, *, create: bool, prepare: Callable[[Connection], None]) -> Self:
+    async def open(cls, path: str, prepare: Callable[[Connection], None], place: Place | None = None) -> Self:
         """Open the file; ``prepare`` runs on the new connection, in its thread.
+
+        ``place`` is where it was when the store opened it; without one it is made if it is not there.
 
         Raises:
             DatabaseError: It cannot be opened, and why.
+            FileReplaced: Another one stands there now. Opened, the -wal file beside it would be played into it.
         """
-        database, uri = connect_arguments(path, create=create)
+        if place is not None:
+            place.check()
+        database, uri = connect_arguments(path, create=place is None)
         connection = aiosqlite.connect(
             database,
             uri=uri,
@@ -65,7 +76,7 @@ class Link:
         with translated(path):
             _ = await connection
             try:
-                await link.hop(_Preparing(prepare, link))
+                await link.hop(_Preparing(prepare, place, link))
             except BaseException:
                 await link.close()
                 raise
@@ -118,12 +129,14 @@ class Link:
 class _Preparing:
     """The first program of a connection."""
 
-    def __init__(self, prepare: Callable[[Connection], None], link: Link) -> None:
+    def __init__(self, prepare: Callable[[Connection], None], place: Place | None, link: Link) -> None:
         self._prepare = prepare
+        self._place = place
         self._link = link
 
     def run(self, connection: Connection) -> None:
         guard(connection)
         self._link._raw = connection
-        connection.place = Place.of(self._link.path)
+        connection.place = self._place or Place.of(self._link.path)
+        connection.place.check()
         self._prepare(connection)
