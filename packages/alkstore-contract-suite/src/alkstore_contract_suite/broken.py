@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias, cast
 
 from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.contract import promises
-from alkstore_contract_suite.factory import EngineColumn
+from alkstore_contract_suite.factory import EngineColumn, StoreFactory
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case, Selection, plan, settled
 from alkstore_contract_suite.row import Row
@@ -27,6 +27,9 @@ FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
 
 LIMITS: Final = Limits(case=3.0, soon=0.2)
 """Seconds: a broken engine that hangs is found sooner than a slow honest one is suspected."""
+
+PROCESS_LIMITS: Final = Limits(case=9.0, soon=1.0)
+"""The same where processes take turns on the machine."""
 
 
 Outcomes: TypeAlias = dict[tuple[str, str], list[tuple[str, Outcome]]]
@@ -86,6 +89,13 @@ def _imported(stem: str, name: str) -> ModuleType:
     return module
 
 
+def elsewhere(stem: str, name: str, folder: Path, seed: str, process: str) -> StoreFactory:
+    """Give the factory of a broken engine in a child process: the recipe of mutants that are more than one process."""
+    _imported("mutant", "mutant")
+    module = _imported(stem, f"alkstore_mutants_{stem}")
+    return cast(StoreFactory, module.elsewhere(name, folder, f"{seed}/{process}"))
+
+
 def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:
     """Run a mutant against the rows that it names, and against the tests that name it."""
     naming = [row for row in rows if mutant.name in row.kills]
@@ -111,7 +121,8 @@ def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed:
             so_far = own if mutant.name in case.row.kills else _of(case.row.id, outcomes)
             is_found = any(outcome.promise for _, outcome in so_far)
             if not is_found and settled(case, column, Selection()) is None:
-                own.append((case.mode, _run(backends, column, case, seed, LIMITS)))
+                limits = PROCESS_LIMITS if case.mode == "process" else LIMITS
+                own.append((case.mode, _run(backends, column, case, seed, limits)))
     return outcomes
 
 

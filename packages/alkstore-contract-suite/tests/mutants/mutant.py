@@ -9,10 +9,12 @@
         patch.attribute(Store, "listen", replacement)
 
 A class is called as ``MemEngine`` is, so it may also be any callable that gives an engine. The column under the fault
-is mem's own: same capabilities, same modes.
+is mem's own: same capabilities, same modes. An engine derived from ``SqliteEngine`` gets the column of sqlite instead,
+for faults that several processes show.
 """
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,9 +23,13 @@ from typing import Any, Final, TypeVar
 from alkstore import Store
 from alkstore.testing import ManualClock
 from alkstore_contract_suite import CONTRACT_VERSION
+from alkstore_contract_suite.factory import EngineColumn
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
+from alkstore_contract_suite.single_file import SingleFileColumn
 from alkstore_mem.contract import CAPABILITIES
 from alkstore_mem.engine import MemEngine
+from alkstore_sqlite.contract import CAPABILITIES as FILE_CAPABILITIES
+from alkstore_sqlite.engine import SqliteEngine
 
 __all__ = ["HONEST", "Patch", "mutant", "registered"]
 
@@ -61,10 +67,12 @@ class Mutant:
     planted: Callable[..., Any]
 
     @contextmanager
-    def column(self) -> Iterator[InProcessColumn]:
-        """Give mem's column with the fault in it, for the length of a block."""
+    def column(self) -> Iterator[EngineColumn]:
+        """Give a column with the fault in it, for the length of a block."""
         with ExitStack() as undo:
-            if isinstance(self.planted, type):
+            if isinstance(self.planted, type) and issubclass(self.planted, SqliteEngine):
+                yield _file_column(self.name, self.planted)
+            elif isinstance(self.planted, type):
                 yield _column(self.name, _make_store(self.planted))
             else:
                 self.planted(Patch(undo))
@@ -115,4 +123,14 @@ def _column(name: str, make_store: MakeStore) -> InProcessColumn:
         contract=CONTRACT_VERSION,
         capabilities=CAPABILITIES,
         make_store=make_store,
+    )
+
+
+def _file_column(name: str, engine: type[SqliteEngine]) -> SingleFileColumn:
+    return SingleFileColumn(
+        name.replace("-", "_"),
+        version="broken on purpose",
+        contract=CONTRACT_VERSION,
+        capabilities=FILE_CAPABILITIES,
+        factory=sys.modules[engine.__module__].factory(engine),
     )

@@ -132,7 +132,6 @@ async def _supervisor(ctx: Context) -> Child:
     text="A leader that was paused past its lease fires nothing when it goes on, and is told that it lost it.",
     oracle="a leader's process stopped by the system while another one leads and fires; the boundaries, the error",
     modes=("process",),
-    kills=("deposed-leader-fires",),
 )
 async def a_paused_leader_fires_nothing_when_it_goes_on(ctx: Context) -> None:
     start = await ctx.now()

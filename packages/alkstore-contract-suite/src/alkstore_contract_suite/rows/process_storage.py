@@ -75,6 +75,7 @@ async def _write_one_of_each(store: Store, who: str) -> None:
     text="What a process acknowledged before it was killed is there.",
     oracle="six processes tell of each acknowledgement and are killed at random; every told thing is looked for",
     modes=("process",),
+    kills=("acknowledged-before-durable",),
 )
 async def what_a_process_acknowledged_survives_its_kill(ctx: Context) -> None:
     told: list[tuple[str, Any]] = []

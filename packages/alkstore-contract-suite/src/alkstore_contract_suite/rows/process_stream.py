@@ -61,7 +61,6 @@ async def _read_on(store: Store, name: str) -> Seen:
     text="A reader never finds an event behind one that it has seen, whatever processes publish and roll back.",
     oracle="readers in two processes, while two others publish in held transactions, against what is there at the end",
     modes=("process",),
-    kills=("offsets-drawn-before-the-commit",),
 )
 async def one_order_for_the_readers_of_every_process(ctx: Context) -> None:
     name = ctx.name("log")
@@ -163,7 +162,6 @@ async def _project(store: Store, name: str, page: int) -> int:
     text="Two processes of one projection make each effect exactly once.",
     oracle="500 events by pages of 7 and of 11: 500 effects, each once; then the same with one process killed midway",
     modes=("process",),
-    kills=("projection-loses-its-hold",),
 )
 async def two_processes_of_one_projection_make_each_effect_once(ctx: Context) -> None:
     name = ctx.name("log")

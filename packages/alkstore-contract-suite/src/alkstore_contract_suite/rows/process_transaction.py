@@ -31,7 +31,6 @@ async def _write(store: Store) -> None:
     text="Nothing of a transaction is seen by another process before its commit.",
     oracle="what this process sees while the transaction is open, after its rollback, its kill, its commit",
     modes=("process",),
-    kills=("no-wake-across-processes",),
 )
 async def a_transaction_of_another_process_is_seen_at_its_commit(ctx: Context) -> None:
     for end in ("roll back", "kill", "commit"):

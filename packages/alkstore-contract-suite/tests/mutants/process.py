@@ -1,0 +1,161 @@
+"""Engines on one file that are wrong only where several processes, or the end of one, are concerned."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from mutant import mutant
+
+from alkstore import JobState, Store
+from alkstore.clock import Clock
+from alkstore.engine import (
+    Claimed,
+    Fired,
+    JobFilter,
+    JobRecord,
+    LockRecord,
+    NewJob,
+    Taken,
+    Topic,
+    TopicKind,
+    Watch,
+)
+from alkstore.interval import due_boundaries
+from alkstore_contract_suite import broken
+from alkstore_contract_suite.factory import Remote
+from alkstore_contract_suite.single_file import SingleFileFactory
+from alkstore_mem.engine import MemEngine
+from alkstore_sqlite.contract import SqliteFactory
+from alkstore_sqlite.engine import SqliteEngine, SqliteStore
+
+LATER: Final = 1.0
+"""Seconds of real time after which an acknowledged write is made; a case that kills a process ends before."""
+
+GAP: Final = 0.003
+"""Seconds of real time between a look and what is done about it."""
+
+
+class BrokenFactory(SqliteFactory):
+    """Stores with a broken engine, in this process and in those of the children."""
+
+    engine: type[SqliteEngine]
+
+    def make_store(self, **options: Any) -> Store:
+        engine = self.engine
+
+        class BrokenStore(SqliteStore):
+            async def _open_engine(self) -> Any:
+                return await engine.open(
+                    self._path, self._clock, wait_timeout=self._wait_timeout, durability=self._durability
+                )
+
+        return BrokenStore(self.path, clock=self.clock, random=self.random, **options)
+
+    def remote(self) -> Remote | None:
+        # Mutants are loaded by path, so that a pickle could not name them.
+        return partial(broken.elsewhere, "process", self.engine.__name__, self._folder, self._seed)
+
+
+def factory(engine: type[SqliteEngine]) -> type[SingleFileFactory]:
+    """Give the class of the factory whose stores have this engine."""
+    return cast(type[SingleFileFactory], type("Broken", (BrokenFactory,), {"engine": engine}))
+
+
+def elsewhere(name: str, folder: Path, seed: str) -> SingleFileFactory:
+    """Make the factory of an engine of this module in another process."""
+    return factory(globals()[name])(folder, seed)
+
+
+@mutant("claim-gives-two-processes-one-job", kills=("Q-07", "OBX-08"))
+class ClaimGivesTwoProcessesOneJob(SqliteEngine):
+    """A claim gives what another process holds in place of its first job, if it finds any."""
+
+    async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
+        claimed = await super().claim_jobs(queue, worker_ids)
+        held = await self.find_jobs(queue, JobFilter(state=JobState.PROCESSING))
+        others: list[JobRecord] = [job for job in held if job.worker_id not in worker_ids]
+        if not claimed.jobs or not others:
+            return claimed
+        return Claimed([others[0], *claimed.jobs[1:]], claimed.next_at)
+
+
+@mutant("no-wake-across-processes", kills=("Q-21", "WAKE-01", "LOCK-06", "SCHED-12"))
+class NoWakeAcrossProcesses(SqliteEngine):
+    """Whatever others commit is seen by who looks, and wakes nobody."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._wakes._reported = lambda reports: None  # type: ignore[method-assign]  # the fault
+
+
+_LOCKS: Final[dict[tuple[int, int], MemEngine]] = {}
+"""The locks of a process, by its id and its clock."""
+
+
+@mutant("two-processes-hold-one-lock", kills=("LOCK-01", "LOCK-05"))
+class TwoProcessesHoldOneLock(SqliteEngine):
+    """Locks are known to the process that took them, and to no other."""
+
+    def __init__(self, link: Any, path: str, clock: Clock, **named: Any) -> None:
+        super().__init__(link, path, clock, **named)
+        self._own = _LOCKS.setdefault((os.getpid(), id(clock)), MemEngine(clock))
+
+    async def take_lock(self, name: str, ttl: int) -> Taken:
+        return await self._own.take_lock(name, ttl)
+
+    async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
+        return await self._own.renew_lock(name, fence, ttl)
+
+    async def list_locks(self) -> Sequence[LockRecord]:
+        return await self._own.list_locks()
+
+    async def watch(self, topic: Topic) -> Watch:
+        return await (self._own.watch(topic) if topic.kind is TopicKind.LOCK else super().watch(topic))
+
+
+@mutant("two-processes-fire-one-boundary", kills="SCHED-05")
+class TwoProcessesFireOneBoundary(SqliteEngine):
+    """What was due at a look is fired, though somebody else has fired it since."""
+
+    async def fire_schedules(self, lease: tuple[str, int] | None) -> Fired:
+        seen = await self.list_schedules()
+        await asyncio.sleep(GAP)
+        fired = await super().fire_schedules(lease)
+        now = self._clock.now()
+        missed = [
+            NewJob(
+                rule.queue,
+                rule.payload,
+                b"{}",
+                rule.priority,
+                None,
+                None,
+                rule.visibility_timeout,
+                rule.max_attempts,
+                rule.base_delay,
+                rule.expires,
+            )
+            for rule, next_fire_at in seen
+            for _ in due_boundaries(next_fire_at, rule.every, now).boundaries
+        ]
+        if missed and not fired.jobs:
+            await self.insert_jobs(missed)
+        return fired
+
+
+@mutant("acknowledged-before-durable", kills="DUR-01")
+class AcknowledgedBeforeDurable(SqliteEngine):
+    """A position is acknowledged at once and written some time later."""
+
+    async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
+        move = super().move_offset(stream, consumer, offset, backwards=backwards)
+
+        async def later() -> None:
+            await asyncio.sleep(LATER)
+            await move
+
+        self._later = asyncio.create_task(later())
+        return True
