@@ -1,0 +1,569 @@
+"""The watcher against a real file. A plain connection of this process stands for other processes: SQLite tells no difference."""
+
+import asyncio
+import gc
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind, Watch
+from alkstore.errors import DatabaseError
+from alkstore.testing import ManualClock
+from alkstore_sqlite import lock, schedule, stream, wake
+from alkstore_sqlite.connection import Steps, perform
+from alkstore_sqlite.errors import FileReplaced
+from alkstore_sqlite.inotify import FileHint
+from alkstore_sqlite.pace import CHASE
+from alkstore_sqlite.schema import MIGRATIONS
+from alkstore_sqlite.wake import Wakes
+from alkstore_sqlite.watcher import OpenHint
+
+NEWS = Topic(TopicKind.CHANNEL, "news")
+LOG = Topic(TopicKind.STREAM, "log")
+JOBS = Topic(TopicKind.QUEUE, "jobs")
+DOOR = Topic(TopicKind.LOCK, "door")
+RULES = Topic(TopicKind.SCHEDULE)
+
+RULE = NewSchedule("r", "@every 1h", 3_600_000_000, None, "jobs", b"1", 0, 1_000_000, 3, 0, None)
+
+JOB = """INSERT INTO alkstore_job (queue, payload, headers, place, priority, run_at, deadline, attempts, max_attempts,
+visibility_timeout, base_delay, created_at) VALUES (?1, x'', x'', ?2, ?3, ?4, ?5, 0, 3, 1, 1, 0)"""
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="there are no hints on this platform")
+
+
+def unhinted(_: str) -> FileHint | None:
+    return None
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(opened(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        for migration in MIGRATIONS:
+            for statement in migration.statements:
+                connection.execute(statement)
+        connection.execute("COMMIT")
+        yield connection
+
+
+@pytest.fixture(params=[pytest.param(FileHint.open, marks=LINUX), unhinted], ids=["hints", "polls"])
+def open_hint(request: pytest.FixtureRequest) -> OpenHint:
+    hint: OpenHint = request.param
+    return hint
+
+
+def made(path: Path, file: sqlite3.Connection, open_hint: OpenHint = FileHint.open) -> Wakes:
+    async def baseline(channel: str) -> int:
+        return perform(file, wake.read_channel(channel))
+
+    return Wakes(str(path), ManualClock(), baseline, open_hint=open_hint)
+
+
+def commit(file: sqlite3.Connection, steps: Steps[Any]) -> None:
+    file.execute("BEGIN IMMEDIATE")
+    perform(file, steps)
+    file.execute("COMMIT")
+
+
+def notify(file: sqlite3.Connection, channel: str = "news") -> None:
+    commit(file, wake.notify([NewWake(channel, None)], 0))
+
+
+def enqueue(
+    file: sqlite3.Connection, run_at: int, *, place: int = 0, priority: int = 0, queue: str = "jobs"
+) -> None:
+    file.execute(JOB, (queue, place, priority, run_at, run_at if place else None))
+
+
+async def woken(watch: Watch) -> None:
+    async with asyncio.timeout(10):
+        assert await watch.wait() is Signal.WOKEN
+
+
+async def settled(wakes: Wakes) -> bool:
+    """Whether one more look wakes anybody."""
+    async with asyncio.timeout(10):
+        return await wakes.look()
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "alkstore-watcher"]
+
+
+# ---------------------------------------------------------------- hearing others
+
+
+async def test_every_kind_of_topic_hears_what_others_commit(
+    path: Path, file: sqlite3.Connection, open_hint: OpenHint
+) -> None:
+    wakes = made(path, file, open_hint)
+    commits: dict[Topic, Steps[Any]] = {
+        NEWS: wake.notify([NewWake("news", None)], 0),
+        LOG: stream.append([_event()], 0),
+        DOOR: lock.renew("door", 1, 0, 1),
+        RULES: schedule.put(RULE, 0),
+    }
+    perform(file, lock.take("door", 100, 0))
+    watches = {topic: await wakes.watch(topic) for topic in (*commits, JOBS)}
+    notify(file, "other")  # a mark that was never read is news the first time
+    await settled(wakes)
+    for watch in watches.values():
+        watch.poll()
+
+    for topic, steps in commits.items():
+        commit(file, steps)
+        await woken(watches[topic])
+        assert [watch.poll() for watch in watches.values()] == [None] * 5
+    enqueue(file, 5)
+    await woken(watches[JOBS])
+
+    assert [watch.poll() for watch in watches.values()] == [None] * 5
+    await wakes.aclose()
+
+
+async def test_the_first_commit_after_the_thread_has_blocked_is_heard(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    wakes = made(path, file)
+    (await wakes.watch(NEWS)).close()
+    async with asyncio.timeout(10):
+        while wakes._watcher is None or not wakes._watcher._is_resting:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # nothing tells of it
+
+    watch = await wakes.watch(NEWS)
+    notify(file)
+
+    await woken(watch)
+    await wakes.aclose()
+
+
+async def test_names_of_any_text_are_heard_and_no_others(path: Path, file: sqlite3.Connection) -> None:
+    names = ["1", "a'b\"c\\d", "é", "e\u0301", "😀", "line\nend\x1f", "%s;--", "x" * 255]
+    wakes = made(path, file)
+    watches = {name: await wakes.watch(Topic(TopicKind.CHANNEL, name)) for name in names}
+
+    for name, watch in watches.items():
+        notify(file, name)
+        await woken(watch)
+
+    assert [watch.poll() for watch in watches.values()] == [None] * len(names)
+    await wakes.aclose()
+
+
+async def test_other_names_and_rollbacks_wake_nobody(path: Path, file: sqlite3.Connection) -> None:
+    wakes = made(path, file)
+    watches = [await wakes.watch(topic) for topic in (NEWS, JOBS)]
+
+    notify(file, "other")
+    enqueue(file, 5, queue="other")
+    file.execute("BEGIN")
+    perform(file, wake.notify([NewWake("news", None)], 0))
+    enqueue(file, 5)
+    file.execute("ROLLBACK")
+
+    assert not await settled(wakes)
+    assert [watch.poll() for watch in watches] == [None, None]
+    await wakes.aclose()
+
+
+async def test_a_claim_that_saw_a_job_is_not_woken_for_it_by_the_watcher(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    wakes = made(path, file)
+    watch = await wakes.watch(JOBS)
+    wakes.claim_begins("jobs")
+
+    enqueue(file, 5)
+    assert not await settled(wakes)
+    wakes.claim_ended("jobs", float("inf"), None, True)
+
+    assert watch.poll() is None
+    await wakes.aclose()
+
+
+async def test_a_job_that_a_claim_did_not_see_wakes_when_the_claim_has_ended(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    wakes = made(path, file)
+    watch = await wakes.watch(JOBS)
+    wakes.claim_begins("jobs")
+
+    enqueue(file, 5)
+    await settled(wakes)
+    wakes.claim_ended("jobs", 0.0, None, True)
+
+    assert watch.poll() is Signal.WOKEN
+    await wakes.aclose()
+
+
+async def test_a_delayed_job_wakes_only_where_it_comes_sooner_than_was_told(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    wakes = made(path, file)
+    watch = await wakes.watch(JOBS)
+    wakes.claim_begins("jobs")
+    wakes.claim_ended("jobs", 0.0, 50, True)
+
+    enqueue(file, 60)
+    enqueue(file, 50, place=1)
+    assert not await settled(wakes)
+    enqueue(file, 40, priority=-1)
+    await woken(watch)
+
+    await wakes.aclose()
+
+
+# ---------------------------------------------------------------- when it looks
+
+
+@LINUX
+async def test_hints_that_do_not_come_are_found_out_and_no_longer_relied_on(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    silent = tmp_path / "silent"
+    silent.write_bytes(b"")
+    hint = FileHint.open(str(silent))
+    assert hint is not None
+    wakes = made(path, file, lambda _: hint)
+    watch = await wakes.watch(NEWS)
+    for _ in range(
+        len(CHASE) + 2
+    ):  # then it expects nothing any more, and only its safety look finds what comes
+        await settled(wakes)
+
+    notify(file)
+    await woken(watch)
+
+    await settled(wakes)
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(hint.fileno())
+    notify(file)
+    await woken(watch)
+    await wakes.aclose()
+
+
+@LINUX
+def test_a_hint_follows_its_file_through_removal_and_return(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    hint = FileHint.open(str(path))
+    assert hint is not None
+    with closing(hint):
+        assert not hint.follow()
+        assert not hint.is_following
+
+        path.write_bytes(b"1")
+        assert hint.follow()
+        assert not hint.drain()
+        path.write_bytes(b"2")
+        assert hint.drain()
+        assert hint.is_following
+        assert not hint.follow()
+
+        path.unlink()
+        path.write_bytes(b"3")
+        assert hint.drain()
+        assert not hint.is_following
+        assert hint.follow()
+        hint.drain()
+        path.write_bytes(b"4")
+        assert hint.drain()
+
+
+async def test_a_file_that_somebody_holds_alone_is_looked_at_when_it_is_free(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    file.close()
+    with closing(opened(path)) as alone:
+        alone.execute("PRAGMA locking_mode = EXCLUSIVE")
+        notify(alone, "other")
+        wakes = made(path, alone)
+        watch = await wakes.watch(NEWS)
+        await settled(wakes)
+        notify(alone)
+        assert not await settled(wakes)
+        assert watch.poll() is None
+
+    await woken(watch)
+    await wakes.aclose()
+
+
+async def test_an_idle_watcher_writes_nothing(path: Path, file: sqlite3.Connection) -> None:
+    wakes = made(path, file)
+    notify(file)
+    await wakes.watch(NEWS)
+    await settled(wakes)
+    before = [
+        (name.name, name.stat().st_size, name.stat().st_mtime_ns) for name in sorted(path.parent.iterdir())
+    ]
+
+    for _ in range(20):
+        await settled(wakes)
+
+    after = [
+        (name.name, name.stat().st_size, name.stat().st_mtime_ns) for name in sorted(path.parent.iterdir())
+    ]
+    assert [entry for entry in after if not entry[0].endswith("-shm")] == [
+        entry for entry in before if not entry[0].endswith("-shm")
+    ]
+    await wakes.aclose()
+
+
+# ---------------------------------------------------------------- its life
+
+
+async def test_its_death_ends_every_watch_and_the_next_one_starts_another(
+    path: Path, file: sqlite3.Connection, open_hint: OpenHint
+) -> None:
+    wakes = made(path, file, open_hint)
+    watches = [await wakes.watch(topic) for topic in (NEWS, JOBS)]
+
+    wakes.kill_watcher()
+
+    for watch in watches:
+        with pytest.raises(DatabaseError, match="what waits next starts another") as caught:
+            async with asyncio.timeout(10):
+                await watch.wait()
+        assert isinstance(caught.value.__cause__, RuntimeError)
+    assert threads() == []
+    watch = await wakes.watch(NEWS)
+    notify(file)
+    await woken(watch)
+    await wakes.aclose()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be removed there")
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_was_removed_or_replaced_is_noticed(
+    path: Path, file: sqlite3.Connection, is_replaced: bool
+) -> None:
+    wakes = made(path, file)
+    watch = await wakes.watch(JOBS)
+    await settled(wakes)
+
+    _remove(path, is_replaced=is_replaced)
+
+    with pytest.raises(FileReplaced):
+        async with asyncio.timeout(10):
+            await watch.wait()
+    await wakes.aclose()
+
+
+async def test_a_file_that_cannot_be_opened_ends_the_watch_with_the_reason(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    wakes = made(path.parent / "missing.db", file)
+    watch = await wakes.watch(JOBS)
+
+    with pytest.raises(DatabaseError, match="missing"):
+        async with asyncio.timeout(10):
+            await watch.wait()
+    assert not (path.parent / "missing.db").exists()
+    await wakes.aclose()
+
+
+async def test_a_damaged_file_ends_the_watch_with_the_reason(path: Path, file: sqlite3.Connection) -> None:
+    wakes = made(path, file)
+    watch = await wakes.watch(JOBS)
+    await settled(wakes)
+
+    file.execute("DROP TABLE alkstore_job")
+
+    with pytest.raises(DatabaseError, match="dropped by hand") as caught:
+        async with asyncio.timeout(10):
+            await watch.wait()
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    await wakes.aclose()
+
+
+async def test_a_close_leaves_no_thread_and_no_descriptor(
+    path: Path, file: sqlite3.Connection, open_hint: OpenHint
+) -> None:
+    async def life() -> int:
+        wakes = made(path, file, open_hint)
+        watch = await wakes.watch(NEWS)
+        await settled(wakes)
+        await wakes.aclose()
+        assert watch.poll() is Signal.CLOSED
+        assert threads() == []
+        return _descriptors()
+
+    # SQLite keeps one descriptor for the next connection while another one has locks on the file.
+    before = await life()
+    assert [await life() for _ in range(5)] == [before] * 5
+
+
+async def test_many_watches_leave_threads_descriptors_and_memory_flat(
+    path: Path, file: sqlite3.Connection
+) -> None:
+    wakes = made(path, file)
+
+    async def round_of(count: int) -> None:
+        kinds = [kind for kind in TopicKind if kind is not TopicKind.CLOCK]
+        for number in range(count):
+            (await wakes.watch(Topic(kinds[number % len(kinds)], f"n{number}"))).close()
+
+    await round_of(500)
+    await wakes.watch(NEWS)
+    await settled(wakes)
+    before = _descriptors()
+    tracemalloc.start()
+    try:
+        await round_of(1_000)
+        await settled(wakes)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert grown < 100_000
+    assert (threads(), _descriptors()) == (["alkstore-watcher"], before)
+    await wakes.aclose()
+
+
+PROGRAM = """
+import asyncio, os, sys
+from alkstore.engine import Topic, TopicKind
+from alkstore.testing import ManualClock
+from alkstore_sqlite.wake import Wakes
+
+async def baseline(channel):
+    return 0
+
+async def main():
+    global wakes, watch
+    wakes = Wakes(sys.argv[1], ManualClock(), baseline)
+    watch = await wakes.watch(Topic(TopicKind.CHANNEL, "news"))
+    await wakes.look()
+"""
+
+
+def run(path: Path, code: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=15,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["asyncio.run(main())", "loop = asyncio.new_event_loop()\nloop.run_until_complete(main())\nloop.close()"],
+)
+def test_a_program_that_ends_without_a_close_ends_at_once_and_quietly(
+    path: Path, file: sqlite3.Connection, end: str
+) -> None:
+    assert run(path, f"{end}\nprint('ok')") == (0, "ok\n", "")
+
+
+FORK = """
+import warnings
+asyncio.run(main())
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python's own, of forks beside threads
+    child = os.fork()
+if child == 0:
+    import gc
+    del wakes, watch
+    gc.collect()
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+assert wakes._watcher._thread.is_alive()
+print("ok")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks on this platform")
+def test_a_forked_child_leaves_the_watcher_alone(path: Path, file: sqlite3.Connection) -> None:
+    assert run(path, FORK) == (0, "ok\n", "")
+
+
+# ---------------------------------------------------------------- its probes
+
+
+def probed(file: sqlite3.Connection, probe: str, names: Sequence[str]) -> list[list[int]]:
+    ((marks,),) = file.execute(wake._SQL[probe], (json.dumps(names),)).fetchall()
+    found: list[list[int]] = json.loads(marks)
+    return sorted(found)
+
+
+def test_a_queue_is_due_when_its_first_row_of_any_priority_is_or_its_first_claim_lapses(
+    file: sqlite3.Connection,
+) -> None:
+    for queue, place, priority, run_at in (
+        ("a", 0, 5, 70),
+        ("a", 0, 2, 40),
+        ("a", 0, 2, 30),
+        ("a", 0, -3, 90),
+        ("b", 0, 0, 20),
+        ("b", 1, 0, 10),
+        ("c", 2, 0, 1),
+        ("c", 3, 0, 2),
+        ("c", 4, 0, 3),
+    ):
+        enqueue(file, run_at, place=place, priority=priority, queue=queue)
+
+    assert probed(file, "probe_queues", ["b", "a", "c", "none"]) == [[0, 10], [1, 30]]
+
+
+def test_every_other_probe_answers_for_every_name(file: sqlite3.Connection) -> None:
+    notify(file)
+    perform(file, stream.append([_event()] * 3, 0))
+    perform(file, lock.take("door", 9, 1))
+    perform(file, schedule.put(RULE, 0))
+
+    assert probed(file, "probe_channels", ["x", "news"]) == [[0, 0], [1, 1]]
+    assert probed(file, "probe_streams", ["log", "x"]) == [[0, 3], [1, 0]]
+    assert probed(file, "probe_locks", ["door", "x"]) == [[0, 10, 1], [1, 0, 0]]
+    assert probed(file, "probe_schedules", [""]) == [[0, 1, 1]]
+
+
+@pytest.mark.parametrize("probe", ["probe_channels", "probe_streams", "probe_queues", "probe_locks"])
+def test_a_probe_scans_no_table(file: sqlite3.Connection, probe: str) -> None:
+    plan = [row[3] for row in file.execute(f"EXPLAIN QUERY PLAN {wake._SQL[probe]}", ("[]",))]
+
+    scans = [step for step in plan if step.startswith("SCAN")]
+    assert all("VIRTUAL TABLE" in step or "level" in step or "subquery" in step for step in scans), plan
+    for step in plan:
+        if "alkstore_job" in step or "SEARCH job" in step:
+            assert "alkstore_job_line (queue=?" in step or "alkstore_job_held (queue=? AND place=?" in step, (
+                step
+            )
+
+
+def _event() -> NewEvent:
+    return NewEvent("log", None, b"1", b"{}")
+
+
+def _remove(path: Path, *, is_replaced: bool) -> None:
+    path.unlink()
+    if is_replaced:
+        path.write_bytes(b"")
+
+
+def _descriptors() -> int:
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
