@@ -71,7 +71,8 @@ class SingleFileFactory(ABC):
         """Make an unopened store on `path`, `clock` and `random`, with options that every engine has."""
 
     async def settled(self, store: Store) -> bool:
-        """Wait until the threads of a store have done what they have in hand; True if anything came of it.
+        """Wait until the threads of a store have done what they have in hand; True if anything came of it, or of what they
+        have done since this was asked last.
 
         What stands in line behind somebody's open transaction is not waited for. Whoever looks for other processes'
         commits has looked again. A store that is closed has nothing in hand. An engine without threads needs none of it.

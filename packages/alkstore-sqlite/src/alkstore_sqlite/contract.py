@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 import aiosqlite
 
@@ -92,17 +93,22 @@ def register(registry: Registrar) -> None:
 class SqliteFactory(SingleFileFactory):
     """Stores on one file, and everything else that lives in it."""
 
+    def __init__(self, folder: Path, seed: str) -> None:
+        super().__init__(folder, seed)
+        self._hops: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+
     def make_store(self, **options: Any) -> Store:
         return SqliteStore(self.path, clock=self.clock, random=self.random, **options)
 
     async def settled(self, store: Store) -> bool:
         engine = cast(SqliteEngine, store._engine)
-        hops, turns, looks = engine.hops, 0, 0
+        turns, looks = 0, 0
         while engine.is_at_work and looks < ENOUGH_LOOKS:
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
             looks = looks + 1 if turns > QUICK_TURNS and engine.is_held_up and self._is_locked() else 0
         is_news = await engine.look()
+        hops, self._hops[store] = self._hops.get(store), engine.hops
         return is_news or engine.hops != hops
 
     def _is_locked(self) -> bool:
