@@ -15,8 +15,8 @@ from click.testing import CliRunner
 import alkstore
 from alkstore.cli.command import command
 from alkstore.clock import SystemClock
-from alkstore.demo import find_sources, run
-from alkstore.demo_source import parse
+from alkstore.demo import run
+from alkstore.demo_source import find_sources, parse
 from alkstore.engine import Engine, EventRecord
 from alkstore_mem.engine import MemEngine
 
@@ -58,8 +58,9 @@ def test_parsing_counts_functions_classes_and_the_longest(tree: Path) -> None:
     }
 
 
-def test_the_command_indexes_a_tree_and_reports_broken_files_as_dead(tree: Path) -> None:
-    result = CliRunner().invoke(command, ["demo", str(tree), "--json"])
+@pytest.mark.parametrize("options", [[], ["--url", "mem://"], ["--processes", "1"]])
+def test_the_command_indexes_a_tree_and_reports_broken_files_as_dead(tree: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(command, ["demo", str(tree), "--json", *options])
 
     report = json.loads(result.stdout)
     assert result.exit_code == 0
@@ -106,21 +107,27 @@ def test_the_standard_library_is_the_default_tree() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a process group")
-def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
-    command_line = [sys.executable, "-m", "alkstore", "demo", "--json"]
+@pytest.mark.parametrize("options", [["--url", "mem://"], [], ["--processes", "2", "--kill"]])
+def test_ctrl_c_ends_the_demo_without_a_traceback_and_without_a_trace(
+    options: list[str], tmp_path: Path
+) -> None:
+    command_line = [sys.executable, "-m", "alkstore", "demo", "--json", *options]
     # A shell's background job ignores SIGINT, and its children would too; a debugging loop has more to say on stderr.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONASYNCIODEBUG"}
-    # The demo's first line on its standard error comes from the open store: from there on it is at work.
+    env["TMPDIR"] = str(tmp_path)
     with subprocess.Popen(
         command_line, stderr=subprocess.PIPE, text=True, start_new_session=True, env=env
     ) as process:
         signal.signal(signal.SIGINT, before)
         assert process.stderr is not None
-        first = process.stderr.readline()
+        # This line comes from the open store: from there on it is at work.
+        while not process.stderr.readline().startswith("runs on"):
+            assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
+        # It ends when the last process that has inherited it is gone.
         rest = process.stderr.read()
 
-    assert first.startswith("mem://")
     assert rest.strip() == "stopped by Ctrl-C"
     assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What the demo finds out about one Python file. Pure, so that it runs in another process."""
+"""The Python files that the demo indexes, and what it finds out about one. Pure, so that it runs in another process."""
 
 import ast
 import sysconfig
@@ -6,7 +6,9 @@ import tokenize
 from pathlib import Path
 from typing import Final, TypedDict
 
-__all__ = ["BROKEN", "Facts", "parse", "standard_library", "write_broken"]
+from alkstore.errors import InvalidArgument
+
+__all__ = ["BROKEN", "UNREADABLE", "Facts", "find_sources", "parse", "standard_library", "write_broken"]
 
 BROKEN: Final = {
     "broken_syntax.py": b"def half(:\n    return\n",
@@ -14,6 +16,9 @@ BROKEN: Final = {
     "broken_null.py": b"value = 1\x00\n",
 }
 """Files that the demo adds itself, so that retries and dead jobs are always to be seen."""
+
+UNREADABLE: Final = (SyntaxError, ValueError, OSError, RecursionError, MemoryError)
+"""What `parse` raises for a file that cannot be read as Python; the last two come of nesting that is too deep."""
 
 
 class Facts(TypedDict):
@@ -32,6 +37,27 @@ def standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
+def find_sources(root: Path | None) -> tuple[Path, list[Path]]:
+    """List the Python files of a tree, the standard library's by default.
+
+    Raises:
+        InvalidArgument: There is no such folder, or no Python file in it.
+    """
+    folder = standard_library() if root is None else root
+    if not folder.is_dir():
+        raise InvalidArgument(f"path must be a folder with Python files, got {str(folder)!r}")
+    # The standard library's own tests hold files that are broken on purpose, thousands of lines each.
+    skipped = {"__pycache__"} if root is not None else {"__pycache__", "site-packages", "test", "tests"}
+    found = sorted(
+        path
+        for path in folder.rglob("*.py")
+        if path.is_file() and not skipped.intersection(path.relative_to(folder).parts)
+    )
+    if not found:
+        raise InvalidArgument(f"path must hold at least one .py file, got {str(folder)!r}")
+    return folder, found
+
+
 def write_broken(folder: Path) -> list[Path]:
     """Write the broken files into a folder of the demo's own."""
     paths = []
@@ -46,7 +72,7 @@ def parse(path: str) -> Facts:
     """Read and parse one file.
 
     Raises:
-        SyntaxError, ValueError, OSError: It cannot be read as Python, and why.
+        One of `UNREADABLE`: It cannot be read as Python, and why.
     """
     with tokenize.open(path) as source:  # honours the file's coding line, as Python itself does
         text = source.read()

@@ -3,82 +3,121 @@
 import asyncio
 import dataclasses
 import json
+import random
+import secrets
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 import alkstore
 from alkstore.cli import INTERRUPTED
+from alkstore.cli.demo_report import print_report
 from alkstore.demo import Report, run
-from alkstore.demo_source import BROKEN
+from alkstore.demo_crew import MOST_KILLS, CrewPlan, check_plan
 
 __all__ = ["demo"]
 
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--url", default="mem://", show_default=True, help="Which engine to run on.")
+@click.option("--url", help="Which storage to work on.  [default: SQLite in a temporary folder]")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Work in so many processes; by default in tasks of one.",
+)
+@click.option("--kill", is_flag=True, help="Kill the processes at random while they work.")
+@click.option("--seed", type=int, help="Repeat the chances of another run; it does not repeat its timing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def demo(path: Path | None, url: str, as_json: bool) -> None:
+def demo(
+    path: Path | None, url: str | None, processes: int, kill: bool, seed: int | None, as_json: bool
+) -> None:
     """Index the Python files under PATH (by default the standard library) and check that nothing was lost."""
+    if kill and not processes:
+        raise click.UsageError("--kill needs processes to kill: --processes 3 --kill")
     console = Console(stderr=as_json)
-    try:
-        with tempfile.TemporaryDirectory(prefix="alkstore-demo-") as scratch:
-            report = asyncio.run(_index(url, path, Path(scratch), console))
-    except alkstore.AlkstoreError as error:
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        click.echo("stopped by Ctrl-C", err=True)
-        sys.exit(INTERRUPTED)
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    plan = CrewPlan(url or "", processes, MOST_KILLS if kill else 0, seed)
+    report = _run(path, url, plan, console)
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(report), "is_good": report.is_good}))
     else:
-        _print(console, report)
+        print_report(console, report)
     sys.exit(0 if report.is_good else 1)
 
 
-async def _index(url: str, path: Path | None, scratch: Path, console: Console) -> Report:
+def _run(path: Path | None, url: str | None, plan: CrewPlan, console: Console) -> Report:
+    try:
+        # Windows removes no file that a process which was just killed has not quite let go of.
+        on_windows = sys.platform == "win32"
+        with tempfile.TemporaryDirectory(prefix="alkstore-demo-", ignore_cleanup_errors=on_windows) as folder:
+            scratch = Path(folder)
+            if url is None:
+                plan = dataclasses.replace(plan, url=_url_within(scratch))
+            return asyncio.run(_index(plan, path, scratch, console))
+    except KeyboardInterrupt:
+        click.echo("stopped by Ctrl-C", err=True)
+        sys.exit(INTERRUPTED)
+    except (alkstore.AlkstoreError, OSError, ExceptionGroup) as error:
+        causes = list(_leaves(error))
+        if not all(isinstance(cause, alkstore.AlkstoreError | OSError) for cause in causes):
+            raise  # a mistake of the demo's own: its traceback is wanted
+        raise click.ClickException("; ".join(map(str, causes))) from error
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """Give the errors of a group that hold no others."""
+    if isinstance(error, ExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+def _url_within(folder: Path) -> str:
+    return "sqlite:///" + quote((folder / "demo.db").as_posix(), safe="/:")
+
+
+async def _index(plan: CrewPlan, path: Path | None, scratch: Path, console: Console) -> Report:
+    is_temporary = plan.url == _url_within(scratch)
+    crew = plan if plan.processes else None
+    if crew is not None:
+        check_plan(crew)
     columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("indexing", total=None)
-        async with alkstore.open(url) as store:
-            return await run(
-                store, path, scratch, lambda done, total: bar.update(task, completed=done, total=total)
-            )
+    async with _open(plan, is_temporary) as store:
+        console.print(Text(_place(plan, is_temporary), style="dim"), soft_wrap=True)
+        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task("indexing", total=None)
+
+            def show(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            return await run(store, path, scratch, show, plan=crew)
 
 
-def _print(console: Console, report: Report) -> None:
-    console.print(Text(f"Indexed {report.root}", style="bold"))
-    rate = report.files / report.seconds if report.seconds else 0.0
-    totals = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in (
-        ("files", f"{report.files:,} = {report.acked:,} indexed + {len(report.dead):,} dead"),
-        ("lines", f"{report.lines:,}"),
-        ("functions", f"{report.functions:,}"),
-        ("classes", f"{report.classes:,}"),
-        ("events seen", f"{report.events:,}, each once" if report.is_good else f"{report.events:,}"),
-        ("delivered", f"{report.delivered:,} lines of JSON"),
-        ("snapshots", f"{report.snapshots:,} by the schedule"),
-        ("time", f"{report.seconds:.1f} s, {rate:,.0f} files/s"),
-    ):
-        totals.add_row(name, value)
-    console.print(totals, "")
-    longest = Table("longest function", "lines", "file", title_justify="left", box=None, pad_edge=False)
-    for facts in report.longest:
-        longest.add_row(Text(facts["longest"]), str(facts["longest_lines"]), Text(Path(facts["path"]).name))
-    console.print(longest, "")
-    dead = Table("dead job", "why, after its last attempt", box=None, pad_edge=False)
-    for path, reason in report.dead:
-        dead.add_row(Text(Path(path).name), Text(reason))
-    console.print(dead)
-    console.print(f"(the demo adds {len(BROKEN)} broken files, to show how work ends dead)\n", style="dim")
-    if report.is_good:
-        console.print(Text("verdict: good, nothing lost, nothing doubled, nothing left", style="bold green"))
-    for problem in report.problems:
-        console.print(Text(f"verdict: broken, it is not so that {problem}", style="bold red"))
+def _open(plan: CrewPlan, is_temporary: bool) -> alkstore.Store:
+    try:
+        return alkstore.open(plan.url, random=random.Random(plan.seed))
+    except alkstore.InvalidArgument as error:
+        if not is_temporary:
+            raise
+        # Another engine is for the user to choose: on memory the demo shows less.
+        raise click.ClickException(
+            f"{error}; or see it work in memory: alkstore demo --url mem://"
+        ) from error
+
+
+def _place(plan: CrewPlan, is_temporary: bool) -> str:
+    """Tell where it runs, without the rest of the URL, which may hold a password."""
+    place = plan.url.partition("://")[0] + (", in a temporary folder" if is_temporary else "")
+    crew = f", worker processes: {plan.processes}" if plan.processes else ""
+    kills = f", killed at random (--seed {plan.seed})" if plan.kills else ""
+    return f"runs on {place}{crew}{kills}"
