@@ -26,21 +26,27 @@ LEGACY: Final = -1
 _HOW: Final = "an aiosqlite connection, or a SQLAlchemy AsyncConnection or AsyncSession on sqlite+aiosqlite"
 
 
-class _AlchemySession(Protocol):
-    async def connection(self) -> "_AlchemyConnection": ...
+class _Alchemy(Protocol):
+    """What is used of SQLAlchemy's AsyncConnection, and of the AsyncSession that gives one."""
 
+    async def connection(self) -> Any: ...
 
-class _AlchemyConnection(Protocol):
     async def get_raw_connection(self) -> Any: ...
+
+    def get_transaction(self) -> Any: ...
 
 
 class JoinedTransaction(Operations):
     """The caller's transaction, as long as it lasts. Make it by `begin`."""
 
-    def __init__(self, connection: aiosqlite.Connection, writer: Writer, label: str) -> None:
+    def __init__(
+        self, given: object, connection: aiosqlite.Connection, writer: Writer, label: str, root: object
+    ) -> None:
         self.label = label
+        self._given = given
         self._connection = connection
         self._writer = writer
+        self._root = root
         self._is_left = False
 
     @classmethod
@@ -65,11 +71,13 @@ class JoinedTransaction(Operations):
             # It would begin at its first write. A read before that would spoil it as soon as somebody else commits.
             with translated(path):
                 await _run(driver, "BEGIN IMMEDIATE")
-        return cls(driver, writer, label)
+        return cls(connection, driver, writer, label, _root_of(connection))
 
     @property
     def is_open(self) -> bool:
-        return not self._is_left and _is_in_transaction(self._connection)
+        if self._is_left or not _is_in_transaction(self._connection):
+            return False
+        return self._root is _root_of(self._given)  # not the caller's next one
 
     @property
     def connection(self) -> object:
@@ -79,6 +87,9 @@ class JoinedTransaction(Operations):
         if not self.is_open:
             raise Closed("transaction")
         connection = self._connection
+        if _is_session(self._given):
+            # A session sends the SAVEPOINT of begin_nested() when it is next asked for its connection, and not before.
+            await cast(_Alchemy, self._given).connection()
         with translated(self._writer.link.path):
             await _run(connection, "SAVEPOINT alkstore")
             try:
@@ -102,14 +113,32 @@ class JoinedTransaction(Operations):
         self._is_left = True
 
 
-async def _driver(connection: object) -> aiosqlite.Connection:
-    """Give the aiosqlite connection under what the caller has, without importing what he may not have installed."""
-    given = connection
-    if type(connection).__module__.partition(".")[0] == "sqlalchemy":
-        if not hasattr(connection, "get_raw_connection") and hasattr(connection, "connection"):
-            connection = await cast(_AlchemySession, connection).connection()
+def _is_alchemy(given: object) -> bool:
+    """Whether the caller has something of SQLAlchemy's; asked without importing what he may not have installed."""
+    return any(base.__module__.partition(".")[0] == "sqlalchemy" for base in type(given).__mro__)
+
+
+def _is_session(given: object) -> bool:
+    return _is_alchemy(given) and not hasattr(given, "get_raw_connection")
+
+
+def _root_of(given: object) -> object:
+    """Give the caller's transaction, where his library has an object for it."""
+    if not _is_alchemy(given):
+        return None
+    # The asynchronous faces make a new object at every question.
+    inner = getattr(given, "sync_session", None) or getattr(given, "sync_connection", None)
+    return None if inner is None else cast(_Alchemy, inner).get_transaction()
+
+
+async def _driver(given: object) -> aiosqlite.Connection:
+    """Give the aiosqlite connection under what the caller has."""
+    connection = given
+    if _is_alchemy(given):
+        if _is_session(given) and hasattr(given, "connection"):
+            connection = await cast(_Alchemy, given).connection()
         if hasattr(connection, "get_raw_connection"):
-            raw = await cast(_AlchemyConnection, connection).get_raw_connection()
+            raw = await cast(_Alchemy, connection).get_raw_connection()
             connection = raw.driver_connection
     if not isinstance(connection, aiosqlite.Connection):
         raise InvalidArgument(f"this engine joins {_HOW}, got {show(given)}")
