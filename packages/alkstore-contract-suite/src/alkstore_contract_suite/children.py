@@ -168,6 +168,11 @@ class Child:
         """Wait for the next value that the process tells."""
         return await self._told.get()
 
+    @property
+    def unheard(self) -> int:
+        """How much of what it has told nobody has heard yet."""
+        return self._told.qsize()
+
     def heard(self) -> list[Any]:
         """Give everything that it has told and nobody has heard yet; after its end that is all there ever was."""
         return [self._told.get_nowait() for _ in range(self._told.qsize())]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from alkstore import ClaimLost, JobHandle, StopToken, Store
-from alkstore_contract_suite.child import tell
+from alkstore_contract_suite.child import hold, tell
 from alkstore_contract_suite.children import Child
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
@@ -28,7 +28,17 @@ EVERY: Final = 3
 BURST: Final = 8
 """Acknowledgements that a producer waits for in each round."""
 
+HANDLING: Final = 0.002
+"""Seconds of real time that a job takes at most; a kill is to find somebody at work."""
+
 LONGEST_STEP: Final = 9
+
+MOST_STEPS: Final = 12
+"""Of what it tells, after which a process is killed; most tell of two for each operation."""
+
+LONGEST_WAIT: Final = 40
+"""Milliseconds after which it is killed whatever it tells."""
+
 PATIENCE: Final = 12
 """Windows in which the work must have come to its end once nobody is killed any more."""
 
@@ -51,6 +61,7 @@ async def _produce(store: Store, who: str) -> None:
                 for key in keys:
                     await tx.enqueue(queue, key)
                     await tx.publish("events", key)
+                    await hold(draw.uniform(0, HANDLING / 2))
                     await tx.outbox_enqueue("mail", key, visibility_timeout=WINDOW, max_attempts=1_000)
         elif how == "batch":
             await queue.enqueue_batch(keys)
@@ -64,6 +75,7 @@ async def _work(store: Store, who: str) -> None:
     draw = random.Random()
     async for handle in store.queue("jobs").claims():
         tell(("claimed", "jobs", _claim(handle)))
+        await hold(draw.uniform(0, HANDLING))
         id = handle.job.id
         how = draw.choice(("ack", "ack", "effect", "effect", "retry", "bury"))
         if how in ("retry", "bury"):
@@ -83,6 +95,7 @@ async def _work(store: Store, who: str) -> None:
 async def _deliver(store: Store, who: str) -> None:
     async def delivery(handle: JobHandle) -> None:
         tell(("claimed", "mail", _claim(handle)))
+        await hold(random.uniform(0, HANDLING))
 
     await store.outbox("mail").run(delivery, stop=StopToken(), concurrency=2)
 
@@ -157,10 +170,15 @@ class _Crew:
         ]
 
     async def kill(self, name: str) -> None:
-        """Kill one within a few milliseconds, and put another in its place."""
-        for _ in range(self._ctx.random.randrange(8)):
-            await self._ctx.hold(self._ctx.random.uniform(0, 0.003))
-        await self._working[name].kill()
+        """Kill one soon, right after it told of a step if it does, and put another in its place."""
+        child, draw = self._working[name], self._ctx.random
+        enough = child.unheard + draw.randrange(1, MOST_STEPS)
+        for _ in range(draw.choice((0, LONGEST_WAIT, LONGEST_WAIT))):
+            if child.unheard >= enough:
+                break
+            await self._ctx.hold(0.001)
+        await self._ctx.hold(draw.choice((0, draw.uniform(0, 0.001))))
+        await child.kill()
         self._employ(name, await self._ctx.process(poll_interval=ALONE))
 
     def note(self) -> None:
