@@ -24,7 +24,7 @@ from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.connection import Connection
 from alkstore_sqlite.surroundings import prepare_writer
 
-__all__ = ["Bare", "Blind", "Durability", "Ours", "Side", "Stepwise"]
+__all__ = ["Bare", "Blind", "Durability", "Ours", "Side", "Stepwise", "Tasks"]
 
 T = TypeVar("T")
 Durability: TypeAlias = Literal["power", "process"]
@@ -233,6 +233,26 @@ class Blind(Bare):
     async def claim(self, count: int) -> Rows:
         rows = await self._db.execute_fetchall(QUEUE["claim"], (NAME, count, WORKER, _now()))
         return list(rows)
+
+
+class Tasks(Bare):
+    """As `Bare`, but with the shape of a program that awaits acks together: a task for each, answered by one commit."""
+
+    async def claim_and_ack_many(self, count: int) -> None:
+        rows = await self.claim(count)
+        assert len(rows) == count
+        line: list[asyncio.Future[None]] = []
+
+        async def ack() -> None:
+            line.append(asyncio.get_running_loop().create_future())
+            await line[-1]
+
+        async def commit() -> None:
+            await self.run(_ack_many(rows))
+            for answer in line:
+                answer.set_result(None)
+
+        await asyncio.gather(*(ack() for _ in rows), commit())
 
 
 class Stepwise(Bare):
