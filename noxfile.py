@@ -19,6 +19,7 @@ PYTHONS = [
 ]
 SUITE = ["--pyargs", "alkstore_contract_suite"]
 SOAK = 20
+SOAKED = {"mem": 0, "sqlite": 100}  # engines, and kills of the crash loop where there are processes to kill
 CODE = ["noxfile.py", "docs", "packages", "tests", "tools"]
 
 nox.needs_version = ">=2025.5.1"
@@ -67,9 +68,14 @@ def selftest(session: nox.Session) -> None:
 
 @nox.session(name="contract-soak")
 def contract_soak(session: nox.Session) -> None:
-    """Run the contract again and again, each time in another order, and count the flakes."""
+    """Run the contract again and again, each time in another order, count the flakes, and kill many processes."""
     _install(session, "test")
-    session.run("python", "tools/soak.py", *(session.posargs or ["--times", str(SOAK)]))
+    if session.posargs:
+        session.run("python", "tools/soak.py", *session.posargs)
+        return
+    for engine, kills in SOAKED.items():
+        options = ["--times", str(SOAK), "--kills", str(kills)]
+        session.run("python", "tools/soak.py", "--engine", engine, *options)
 
 
 @nox.session

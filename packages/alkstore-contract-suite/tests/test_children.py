@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from alkstore import InvalidName
+from alkstore_contract_suite import rows
 from alkstore_contract_suite.children import ChildError, Killed
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import StoreFactory
@@ -240,6 +241,23 @@ def test_a_recipe_that_fails_in_the_child_fails_the_case(standin: Any, processes
     outcome = outcome_of(body, standin, processes, "Awkward")
 
     assert outcome.reason == "unexpected ValueError: 'no such storage'"
+
+
+@pytest.mark.parametrize(
+    ("factory", "promise"),
+    [
+        ("Factory", "a child has the case's storage"),
+        ("StandsStill", "a child has the case's time"),
+    ],
+)
+def test_a_recipe_of_other_storage_or_time_makes_the_harness_untrustworthy(
+    standin: Any, processes: Processes, factory: str, promise: str
+) -> None:
+    (row,) = [row for row in rows.registered() if row.id == "FACTORY-11"]
+
+    outcome = outcome_of(row.function, standin, processes, factory)
+
+    assert outcome.promise == promise
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,21 @@ class Factory(InProcessFactory):
 
     def __init__(self, process: str = "case") -> None:
         super().__init__(make_store, random.Random(process))
+        self._process = process
 
     def remote(self) -> Remote | None:
         return Factory
+
+
+class StandsStill(Factory):
+    """In a child its time does not move."""
+
+    def remote(self) -> Remote | None:
+        return StandsStill
+
+    async def advance(self, seconds: float) -> None:
+        if self._process == "case":
+            await super().advance(seconds)
 
 
 class Awkward(Factory):
