@@ -72,8 +72,8 @@ async def test_a_job_that_somebody_takes_away_makes_the_proof_fail(tree: Path, u
         output = (await process.communicate())[0].decode()
 
     assert process.returncode == 1
-    assert "every enqueued job is acked or dead" in output
-    assert f"1 are neither (id {lost})" in " ".join(output.split())
+    promise = "it is not so that every enqueued job is acked or dead"
+    assert f"{promise} (broken by 1 of 4 jobs: id {lost})" in " ".join(output.split())
     assert "verdict: good" not in output
 
 
@@ -122,7 +122,7 @@ async def test_workers_that_end_by_themselves_are_reported(tree: Path, tmp_path:
         report = await run(store, tree, tmp_path, plan=CrewPlan(elsewhere, 1))
 
     assert "no worker process ends by itself: code 1, 1, 1" in report.problems
-    assert "every enqueued job is acked or dead: of 4 jobs 4 are neither" in "\n".join(report.problems)
+    assert "every enqueued job is acked or dead (broken by 4 of 4 jobs: id 1, 2, 3, 4)" in report.problems
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_the_proof_counts_what_became_of_each_job() -> None:
     assert (proof.enqueued, proof.acked, proof.dead, proof.claimed_again) == (6, 5, 2, 2)
     assert (proof.lost, proof.doubled, proof.unknown) == ([6], [3, 4], [9])
     assert proof.problems() == [
-        "every enqueued job is acked or dead: of 6 jobs 1 are neither (id 6)",
-        "every job has one outcome: of 6 jobs 2 are acked twice, or acked and dead (id 3, 4)",
-        "nothing happens but what was enqueued: of 6 jobs 1 are jobs that nobody enqueued (id 9)",
+        "every enqueued job is acked or dead (broken by 1 of 6 jobs: id 6)",
+        "no job is acked twice, or acked and dead (broken by 2 of 6 jobs: id 3, 4)",
+        "nothing is acked or dead but what was enqueued (broken by 1 more than 6 jobs: id 9)",
     ]
 
 
@@ -180,5 +180,5 @@ def test_a_proof_names_a_few_of_many_jobs() -> None:
     proof = judge(range(1, 1_001), [], [])
 
     assert proof.problems() == [
-        "every enqueued job is acked or dead: of 1,000 jobs 1,000 are neither (id 1, 2, 3, 4, 5, …)"
+        "every enqueued job is acked or dead (broken by 1,000 of 1,000 jobs: id 1, 2, 3, 4, 5, …)"
     ]

@@ -52,14 +52,15 @@ class Proof:
 
     def problems(self) -> list[str]:
         """Give the promises that do not hold, each with the jobs that broke it."""
+        jobs = f"{self.enqueued:,} jobs"
         found = (
-            ("every enqueued job is acked or dead", self.lost, "neither"),
-            ("every job has one outcome", self.doubled, "acked twice, or acked and dead"),
-            ("nothing happens but what was enqueued", self.unknown, "jobs that nobody enqueued"),
+            ("every enqueued job is acked or dead", self.lost, f"of {jobs}"),
+            ("no job is acked twice, or acked and dead", self.doubled, f"of {jobs}"),
+            ("nothing is acked or dead but what was enqueued", self.unknown, f"more than {jobs}"),
         )
         return [
-            f"{promise}: of {self.enqueued:,} jobs {len(ids):,} are {what} ({_shown(ids)})"
-            for promise, ids, what in found
+            f"{promise} (broken by {len(ids):,} {among}: {_shown(ids)})"
+            for promise, ids, among in found
             if ids
         ]
 

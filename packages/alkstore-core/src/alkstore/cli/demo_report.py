@@ -54,7 +54,7 @@ def _crew(report: Report) -> Iterator[tuple[str, str]]:
     yield "processes", f"{crew.processes:,} at work at once"
     yield "kills", f"{crew.kills:,}, each followed by a new start" if crew.kills else crew.remark or "none"
     if proof is not None:
-        yield "claimed again", f"{proof.claimed_again:,} jobs that the worker before did not end"
+        yield "claimed again", f"{proof.claimed_again:,}, since the worker before did not end them"
 
 
 def _proof(report: Report) -> Iterator[tuple[str, str]]:
