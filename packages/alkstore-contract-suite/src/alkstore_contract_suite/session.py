@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.expectations import Expectation
@@ -14,6 +16,9 @@ from alkstore_contract_suite.running import Limits, run
 from alkstore_contract_suite.verdict import judge
 
 __all__ = ["Session"]
+
+SOON_IF_OMITTED: Final = 0.5
+"""Seconds of real time for what an engine says that it cannot do: most likely it will not come at all."""
 
 
 class Session:
@@ -67,9 +72,10 @@ class Session:
         if self._has_processes:
             # Long before the first case that wants a child, so that it need not wait for the server's imports.
             processes.start()
-        outcome = run(
-            self._backends.of(column), case, seed=self.seed, limits=self._limits, processes=processes
-        )
+        limits = self._limits
+        if case.row.id in column.omitted:
+            limits = replace(limits, soon=min(limits.soon, SOON_IF_OMITTED))
+        outcome = run(self._backends.of(column), case, seed=self.seed, limits=limits, processes=processes)
         if case.row.id in column.omitted and outcome.status is not Status.PASS:
             return Outcome(status=Status.NOT_APPLICABLE, reason=column.omitted[case.row.id])
         if outcome.status is Status.FAIL:
