@@ -124,6 +124,8 @@ class Link:
             ValueError, sqlite3.Error
         ):  # closed by the caller of a transaction, or of no use any more
             await self.connection.close()
+            # It has answered and has nothing left to do, but counts as a thread until it has really ended.
+            self.connection._thread.join(LAST_CALL)
 
 
 class _Preparing:
