@@ -1,6 +1,7 @@
 """Steps that the rows about several processes share; what a child runs gets its store first."""
 
 import os
+import random
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -29,6 +30,15 @@ def overlapped(ctx: Context, parts: Sequence[Sequence[int]]) -> None:
     ctx.note(f"{found} of {len(parts)} processes overlapped, doing {[len(part) for part in parts]}")
     if found < LEAST_OVERLAP:
         ctx.skip_inconclusive(f"{found} of {len(parts)} processes overlapped another one")
+
+
+async def give_way() -> None:
+    """Let a moment of real time pass between two steps of a process that works beside others.
+
+    Whoever has just written may be quicker to write again than those who wait for it, and rows about several at work
+    would see one after the other.
+    """
+    await hold(random.uniform(0, 0.001))
 
 
 async def claimed(store: Store, name: str) -> object:

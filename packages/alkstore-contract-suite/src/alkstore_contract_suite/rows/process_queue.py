@@ -8,7 +8,7 @@ from alkstore import Store
 from alkstore_contract_suite.child import tell
 from alkstore_contract_suite.context import MICRO, Context
 from alkstore_contract_suite.row import row
-from alkstore_contract_suite.rows._process import overlapped, taken
+from alkstore_contract_suite.rows._process import give_way, overlapped, taken
 from alkstore_contract_suite.rows._queue import drain, take, take_nothing
 
 WINDOW: Final = 30
@@ -21,6 +21,7 @@ async def _drained(store: Store, name: str, size: int) -> list[tuple[int, bool]]
     done = []
     while handles := await queue.claim_batch(size):
         done += [(handle.job.id, await handle.ack()) for handle in handles]
+        await give_way()
     return done
 
 
@@ -145,6 +146,7 @@ async def _mingle(store: Store, name: str, seed: str, rounds: int) -> list[int]:
             elif how in ("fail", "release", "heartbeat"):
                 await getattr(handle, how)()
         await queue.sweep_expired()
+        await give_way()
     return acked
 
 

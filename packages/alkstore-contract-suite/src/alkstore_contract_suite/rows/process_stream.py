@@ -9,7 +9,7 @@ from alkstore import DatabaseError, OffsetConflict, Store
 from alkstore_contract_suite.child import hear, hold, tell
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
-from alkstore_contract_suite.rows._process import ALONE, joined, overlapped
+from alkstore_contract_suite.rows._process import ALONE, give_way, joined, overlapped
 from alkstore_contract_suite.rows._stream import rising
 
 EVENTS: Final = 500
@@ -37,6 +37,7 @@ async def _publish(store: Store, name: str, writers: int, seed: str) -> list[str
                     await tx.rollback()
                 else:
                     kept += payloads
+            await give_way()
         return kept
 
     return [payload for part in await asyncio.gather(*map(write, range(writers))) for payload in part]
@@ -151,8 +152,7 @@ async def _project(store: Store, name: str, page: int) -> int:
                 if not events:
                     return conflicts
                 await tx.save_offset(name, "projection", events[-1].offset)
-            # Whoever has just written may be quicker than those who wait for it, and this is about two at work.
-            await hold(random.uniform(0, 0.002))
+            await give_way()
         except (OffsetConflict, DatabaseError):
             conflicts += 1
 

@@ -7,7 +7,7 @@ from alkstore import DatabaseError, Store
 from alkstore_contract_suite.child import hear, tell
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
-from alkstore_contract_suite.rows._process import overlapped
+from alkstore_contract_suite.rows._process import give_way, overlapped
 from alkstore_contract_suite.rows._queue import take
 from alkstore_contract_suite.rows._transaction import EVERYTHING, NOTHING, look, write_everything
 
@@ -121,6 +121,7 @@ async def _transact(store: Store, process: int, times: int) -> None:
             async with store.begin_tx() as tx:
                 await tx.enqueue("jobs", [process, task, number])
                 await tx.publish("events", [process, task, number])
+            await give_way()
 
     await asyncio.gather(one(0), one(1))
 
