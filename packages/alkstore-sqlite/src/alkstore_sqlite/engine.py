@@ -71,7 +71,6 @@ _NO_SERVER: Final = "there is no server and no connection that could be lost"
 _NO_CLUSTER: Final = "a file is copied whole; there is no other server to restore it into"
 
 OMITTED: Final[Mapping[str, str]] = {
-    "WAKE-08": _NO_SERVER,
     "WAKE-10": "there is no polling-only mode: the watcher needs nothing but the file",
     "STR-13": _NO_SERVER,
     "STR-16": _NO_CLUSTER,
@@ -133,15 +132,17 @@ class SqliteEngine:
         return await self._readers.run(lambda: _queue.count(queue, self._clock.now()))
 
     async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
-        work = Work(partial(_queue.claim, queue, worker_ids))
         self._wakes.claim_begins(queue)
-        next_at, is_short = None, False
+        claimed, began = None, None
         try:
-            claimed = (await self._writer.do(work)).result()
-            next_at, is_short = claimed.next_at, len(claimed.jobs) < len(worker_ids)
+            while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
+                work = Work(partial(_queue.claim, queue, worker_ids))
+                claimed = (await self._writer.do(work)).result()
+                began = work.began
             return claimed
         finally:
-            self._wakes.claim_ended(queue, work.began, next_at, is_short)
+            is_short = claimed is not None and len(claimed.jobs) < len(worker_ids)
+            self._wakes.claim_ended(queue, began, claimed.next_at if claimed else None, is_short)
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         return await self._writer.run(partial(_queue.settle, settles))
