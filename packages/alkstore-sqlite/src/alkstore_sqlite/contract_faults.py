@@ -22,7 +22,9 @@ NO_LIMIT: Final = 2**32 - 2
 """The greatest ``max_page_count``, and SQLite's default."""
 
 TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'alkstore_*' ORDER BY name"
-TRIGGERS: Final = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'break_*' ORDER BY name"
+TRIGGERS: Final = (
+    "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'break_*' ORDER BY name"
+)
 CHANGES: Final = ("INSERT", "UPDATE", "DELETE")
 
 

@@ -171,6 +171,17 @@ class PlainConnections(AsyncConnections):
             yield application
 
 
+class IdleConnections(AsyncConnections):
+    """An `AsyncConnection` that has run nothing yet: the join makes it begin."""
+
+    label = "SQLAlchemy AsyncConnection, begun by the join"
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[_ConnectionTransaction]:
+        async with _engine(self._path) as engine, engine.connect() as connection:
+            yield _ConnectionTransaction(connection)
+
+
 class _SessionTransaction:
     def __init__(self, session: AsyncSession) -> None:
         self.connection = session
@@ -213,4 +224,4 @@ class AsyncSessions(_Application):
             yield session
 
 
-APPLICATIONS: Final = (Aiosqlite, AsyncConnections, PlainConnections, AsyncSessions)
+APPLICATIONS: Final = (Aiosqlite, AsyncConnections, IdleConnections, PlainConnections, AsyncSessions)
