@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -64,10 +65,12 @@ async def test_a_crew_that_killed_nobody_says_why(url: str) -> None:
     assert crew.report.remark == "none was killed: the work was done before; index more files"
 
 
-async def test_a_job_that_somebody_takes_away_makes_the_proof_fail(tree: Path, url: str) -> None:
+async def test_a_job_that_somebody_takes_away_makes_the_proof_fail(
+    tree: Path, tmp_path: Path, url: str
+) -> None:
     demo = [sys.executable, "-m", "alkstore", "demo", str(tree), "--url", url, "--processes", "1"]
     async with asyncio.timeout(15), alkstore.open(url) as store:
-        process = await begun(demo)
+        process = await begun(demo, tmp_path)
         lost = await take_one_away(store)
         output = (await process.communicate())[0].decode()
 
@@ -77,8 +80,10 @@ async def test_a_job_that_somebody_takes_away_makes_the_proof_fail(tree: Path, u
     assert "verdict: good" not in output
 
 
-async def begun(command: list[str]) -> asyncio.subprocess.Process:
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+async def begun(command: list[str], folder: Path) -> asyncio.subprocess.Process:
+    # A demo that is killed cannot remove its temporary folder.
+    env = {**os.environ, "TMPDIR": str(folder), "TEMP": str(folder)}
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=env)
     assert process.stdout is not None
     assert (await process.stdout.readline()).startswith(b"runs on")
     return process
@@ -92,10 +97,10 @@ async def take_one_away(store: alkstore.Store) -> int:
                     return job.id
 
 
-async def test_workers_end_with_a_demo_that_is_killed(large_tree: Path, url: str) -> None:
+async def test_workers_end_with_a_demo_that_is_killed(large_tree: Path, tmp_path: Path, url: str) -> None:
     demo = [sys.executable, "-m", "alkstore", "demo", str(large_tree), "--url", url, "--processes", "2"]
     async with asyncio.timeout(15), alkstore.open(url) as store:
-        process = await begun(demo)
+        process = await begun(demo, tmp_path)
         while not await at_work(store):
             assert process.returncode is None
         process.kill()
