@@ -1,15 +1,10 @@
 """The watcher against a real file. A plain connection of this process stands for other processes: SQLite tells no difference."""
 
 import asyncio
-import gc
-import json
 import os
 import sqlite3
-import subprocess
 import sys
-import threading
-import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,11 +12,9 @@ from typing import Any
 import pytest
 
 from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind, Watch
-from alkstore.errors import DatabaseError
 from alkstore.testing import ManualClock
 from alkstore_sqlite import lock, schedule, stream, wake
 from alkstore_sqlite.connection import Steps, perform
-from alkstore_sqlite.errors import FileReplaced
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.pace import CHASE
 from alkstore_sqlite.schema import MIGRATIONS
@@ -106,10 +99,6 @@ async def settled(wakes: Wakes) -> bool:
     """Whether one more look wakes anybody."""
     async with asyncio.timeout(10):
         return await wakes.look()
-
-
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "alkstore-watcher"]
 
 
 # ---------------------------------------------------------------- hearing others
@@ -330,240 +319,5 @@ async def test_an_idle_watcher_writes_nothing(path: Path, file: sqlite3.Connecti
     await wakes.aclose()
 
 
-# ---------------------------------------------------------------- its life
-
-
-async def test_its_death_ends_every_watch_and_the_next_one_starts_another(
-    path: Path, file: sqlite3.Connection, open_hint: OpenHint
-) -> None:
-    wakes = made(path, file, open_hint)
-    watches = [await wakes.watch(topic) for topic in (NEWS, JOBS)]
-
-    wakes.kill_watcher()
-
-    for watch in watches:
-        with pytest.raises(DatabaseError, match="what waits next starts another") as caught:
-            async with asyncio.timeout(10):
-                await watch.wait()
-        assert isinstance(caught.value.__cause__, RuntimeError)
-    assert threads() == []
-    watch = await wakes.watch(NEWS)
-    notify(file)
-    await woken(watch)
-    await wakes.aclose()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be removed there")
-@pytest.mark.parametrize("is_replaced", [False, True])
-async def test_a_file_that_was_removed_or_replaced_is_noticed(
-    path: Path, file: sqlite3.Connection, is_replaced: bool
-) -> None:
-    wakes = made(path, file)
-    watch = await wakes.watch(JOBS)
-    await settled(wakes)
-
-    _remove(path, is_replaced=is_replaced)
-
-    with pytest.raises(FileReplaced):
-        async with asyncio.timeout(10):
-            await watch.wait()
-    await wakes.aclose()
-
-
-async def test_a_file_that_cannot_be_opened_ends_the_watch_with_the_reason(
-    path: Path, file: sqlite3.Connection
-) -> None:
-    wakes = made(path.parent / "missing.db", file)
-    watch = await wakes.watch(JOBS)
-
-    with pytest.raises(DatabaseError, match="missing"):
-        async with asyncio.timeout(10):
-            await watch.wait()
-    assert not (path.parent / "missing.db").exists()
-    await wakes.aclose()
-
-
-async def test_a_damaged_file_ends_the_watch_with_the_reason(path: Path, file: sqlite3.Connection) -> None:
-    wakes = made(path, file)
-    watch = await wakes.watch(JOBS)
-    await settled(wakes)
-
-    file.execute("DROP TABLE alkstore_job")
-
-    with pytest.raises(DatabaseError, match="dropped by hand") as caught:
-        async with asyncio.timeout(10):
-            await watch.wait()
-    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-    await wakes.aclose()
-
-
-async def test_a_close_leaves_no_thread_and_no_descriptor(
-    path: Path, file: sqlite3.Connection, open_hint: OpenHint
-) -> None:
-    async def life() -> int:
-        wakes = made(path, file, open_hint)
-        watch = await wakes.watch(NEWS)
-        await settled(wakes)
-        await wakes.aclose()
-        assert watch.poll() is Signal.CLOSED
-        assert threads() == []
-        return _descriptors()
-
-    # SQLite keeps one descriptor for the next connection while another one has locks on the file.
-    before = await life()
-    assert [await life() for _ in range(5)] == [before] * 5
-
-
-async def test_many_watches_leave_threads_descriptors_and_memory_flat(
-    path: Path, file: sqlite3.Connection
-) -> None:
-    wakes = made(path, file)
-
-    async def round_of(count: int) -> None:
-        kinds = [kind for kind in TopicKind if kind is not TopicKind.CLOCK]
-        for number in range(count):
-            (await wakes.watch(Topic(kinds[number % len(kinds)], f"n{number}"))).close()
-
-    await round_of(500)
-    await wakes.watch(NEWS)
-    await settled(wakes)
-    before = _descriptors()
-    tracemalloc.start()
-    try:
-        await round_of(1_000)
-        await settled(wakes)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-
-    assert grown < 100_000
-    assert (threads(), _descriptors()) == (["alkstore-watcher"], before)
-    await wakes.aclose()
-
-
-PROGRAM = """
-import asyncio, os, sys
-from alkstore.engine import Topic, TopicKind
-from alkstore.testing import ManualClock
-from alkstore_sqlite.wake import Wakes
-
-async def baseline(channel):
-    return 0
-
-async def main():
-    global wakes, watch
-    wakes = Wakes(sys.argv[1], ManualClock(), baseline)
-    watch = await wakes.watch(Topic(TopicKind.CHANNEL, "news"))
-    await wakes.look()
-"""
-
-
-def run(path: Path, code: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + code, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=15,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(
-    "end",
-    ["asyncio.run(main())", "loop = asyncio.new_event_loop()\nloop.run_until_complete(main())\nloop.close()"],
-)
-def test_a_program_that_ends_without_a_close_ends_at_once_and_quietly(
-    path: Path, file: sqlite3.Connection, end: str
-) -> None:
-    assert run(path, f"{end}\nprint('ok')") == (0, "ok\n", "")
-
-
-FORK = """
-import warnings
-asyncio.run(main())
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # Python's own, of forks beside threads
-    child = os.fork()
-if child == 0:
-    import gc
-    del wakes, watch
-    gc.collect()
-    sys.exit()
-assert os.waitpid(child, 0)[1] == 0
-assert wakes._watcher._thread.is_alive()
-print("ok")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks on this platform")
-def test_a_forked_child_leaves_the_watcher_alone(path: Path, file: sqlite3.Connection) -> None:
-    assert run(path, FORK) == (0, "ok\n", "")
-
-
-# ---------------------------------------------------------------- its probes
-
-
-def probed(file: sqlite3.Connection, probe: str, names: Sequence[str]) -> list[list[int]]:
-    ((marks,),) = file.execute(wake._SQL[probe], (json.dumps(names),)).fetchall()
-    found: list[list[int]] = json.loads(marks)
-    return sorted(found)
-
-
-def test_a_queue_is_due_when_its_first_row_of_any_priority_is_or_its_first_claim_lapses(
-    file: sqlite3.Connection,
-) -> None:
-    for queue, place, priority, run_at in (
-        ("a", 0, 5, 70),
-        ("a", 0, 2, 40),
-        ("a", 0, 2, 30),
-        ("a", 0, -3, 90),
-        ("b", 0, 0, 20),
-        ("b", 1, 0, 10),
-        ("c", 2, 0, 1),
-        ("c", 3, 0, 2),
-        ("c", 4, 0, 3),
-    ):
-        enqueue(file, run_at, place=place, priority=priority, queue=queue)
-
-    assert probed(file, "probe_queues", ["b", "a", "c", "none"]) == [[0, 10], [1, 30]]
-
-
-def test_every_other_probe_answers_for_every_name(file: sqlite3.Connection) -> None:
-    notify(file)
-    perform(file, stream.append([_event()] * 3, 0))
-    perform(file, lock.take("door", 9, 1))
-    perform(file, schedule.put(RULE, 0))
-
-    assert probed(file, "probe_channels", ["x", "news"]) == [[0, 0], [1, 1]]
-    assert probed(file, "probe_streams", ["log", "x"]) == [[0, 3], [1, 0]]
-    assert probed(file, "probe_locks", ["door", "x"]) == [[0, 10, 1], [1, 0, 0]]
-    assert probed(file, "probe_schedules", [""]) == [[0, 1, 1]]
-
-
-@pytest.mark.parametrize("probe", ["probe_channels", "probe_streams", "probe_queues", "probe_locks"])
-def test_a_probe_scans_no_table(file: sqlite3.Connection, probe: str) -> None:
-    plan = [row[3] for row in file.execute(f"EXPLAIN QUERY PLAN {wake._SQL[probe]}", ("[]",))]
-
-    scans = [step for step in plan if step.startswith("SCAN")]
-    assert all("VIRTUAL TABLE" in step or "level" in step or "subquery" in step for step in scans), plan
-    for step in plan:
-        if "alkstore_job" in step or "SEARCH job" in step:
-            assert "alkstore_job_line (queue=?" in step or "alkstore_job_held (queue=? AND place=?" in step, (
-                step
-            )
-
-
 def _event() -> NewEvent:
     return NewEvent("log", None, b"1", b"{}")
-
-
-def _remove(path: Path, *, is_replaced: bool) -> None:
-    path.unlink()
-    if is_replaced:
-        path.write_bytes(b"")
-
-
-def _descriptors() -> int:
-    folder = Path("/proc/self/fd")
-    return len(list(folder.iterdir())) if folder.exists() else 0
