@@ -238,7 +238,9 @@ def test_a_commit_that_a_quota_cut_short_is_of_unknown_outcome(tmp_path: Path) -
 # ---------------------------------------------------------------- the table
 
 
-@pytest.mark.parametrize("code", [*range(1, 10), *range(11, 27), *IO_CODES, sqlite3.SQLITE_READONLY_DBMOVED, 9_999])
+@pytest.mark.parametrize(
+    "code", [*range(1, 10), *range(11, 27), *IO_CODES, sqlite3.SQLITE_READONLY_DBMOVED, 9_999]
+)
 def test_every_code_has_a_text_that_names_the_file_and_begins_small(code: int) -> None:
     text = str(translate(coded(code), PATH))
 
@@ -348,7 +350,7 @@ def test_a_connection_is_opened_again_where_only_a_new_one_can_succeed(code: int
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (FileReplaced(PATH), True),
+        (FileReplaced(PATH), False),  # the connection is to the right file
         (sqlite3.ProgrammingError("Cannot operate on a closed database."), True),
         (ValueError("no active connection"), True),
         (ValueError("Connection closed"), True),

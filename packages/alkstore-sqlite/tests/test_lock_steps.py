@@ -8,7 +8,7 @@ import pytest
 from alkstore.engine import LockRecord, Taken, Topic, TopicKind
 from alkstore.numbers import MAX_INSTANT
 from alkstore_sqlite import lock
-from alkstore_sqlite.connection import Row, Steps, Woken, perform
+from alkstore_sqlite.connection import Row, Steps, Woken, bind, perform, run_statement
 
 NAME = "nightly"
 TOPIC = Topic(TopicKind.LOCK, NAME)
@@ -28,11 +28,12 @@ def plan(connection: sqlite3.Connection, steps: Steps[Any]) -> list[str]:
     rows: list[Row] | None = None
     while True:
         try:
-            sql, parameters, _ = steps.send(rows)  # type: ignore[arg-type]
+            statement = steps.send(rows)  # type: ignore[arg-type]
         except StopIteration:
             return details
-        details += [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)]
-        rows = connection.execute(sql, parameters).fetchall()
+        looked = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", bind(statement.parameters))
+        details += [row[3] for row in looked]
+        rows = run_statement(connection, statement)
 
 
 def take(connection: sqlite3.Connection, now: int, ttl: int = 10) -> Taken:

@@ -10,7 +10,7 @@ from alkstore.engine import Fired, NewSchedule, ScheduleRecord, Topic, TopicKind
 from alkstore.interval import CATCH_UP
 from alkstore.numbers import MAX_INSTANT
 from alkstore_sqlite import lock, schedule
-from alkstore_sqlite.connection import Row, Steps, Woken, perform
+from alkstore_sqlite.connection import Row, Steps, Woken, bind, perform, run_statement
 
 SCHEDULES = Topic(TopicKind.SCHEDULE)
 
@@ -29,15 +29,13 @@ def plan(connection: sqlite3.Connection, steps: Steps[Any]) -> list[str]:
     rows: list[Row] | None = None
     while True:
         try:
-            sql, parameters, is_many = steps.send(rows)  # type: ignore[arg-type]
+            statement = steps.send(rows)  # type: ignore[arg-type]
         except StopIteration:
             return details
-        sample = parameters[0] if is_many else parameters
-        if "alkstore_schedule" in sql:
-            details += [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", sample)]
-        rows = [] if is_many else connection.execute(sql, parameters).fetchall()
-        if is_many:
-            connection.executemany(sql, parameters)
+        sample = statement.parameters[0] if statement.is_many else statement.parameters
+        looked = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", bind(sample))
+        details += [row[3] for row in looked]
+        rows = run_statement(connection, statement)
 
 
 def rule(

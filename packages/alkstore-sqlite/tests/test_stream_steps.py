@@ -8,7 +8,7 @@ import pytest
 
 from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
 from alkstore_sqlite import stream
-from alkstore_sqlite.connection import Row, Steps, Woken, perform
+from alkstore_sqlite.connection import Row, Steps, Woken, bind, perform, run_statement
 
 FIRST, LAST = -(2**63), 2**63 - 1
 
@@ -33,14 +33,13 @@ def plan(connection: sqlite3.Connection, steps: Steps[Any]) -> list[str]:
     rows: list[Row] | None = None
     while True:
         try:
-            sql, parameters, is_many = steps.send(rows)  # type: ignore[arg-type]
+            statement = steps.send(rows)  # type: ignore[arg-type]
         except StopIteration:
             return details
-        sample = parameters[0] if is_many else parameters
-        details += [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", sample)]
-        rows = [] if is_many else connection.execute(sql, parameters).fetchall()
-        if is_many:
-            connection.executemany(sql, parameters)
+        sample = statement.parameters[0] if statement.is_many else statement.parameters
+        looked = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", bind(sample))
+        details += [row[3] for row in looked]
+        rows = run_statement(connection, statement)
 
 
 def event(stream: str, payload: bytes = b"1", key: str | None = None) -> NewEvent:

@@ -9,7 +9,7 @@ from alkstore.engine import NewWake, Signal, Topic, TopicKind, Watch
 from alkstore.errors import Closed
 from alkstore.testing import ManualClock
 from alkstore_sqlite import wake
-from alkstore_sqlite.connection import Woken, perform
+from alkstore_sqlite.connection import Place, Woken, perform
 from alkstore_sqlite.mark import Mark, Report, Watched
 from alkstore_sqlite.schema import MIGRATIONS
 from alkstore_sqlite.wake import Wakes
@@ -38,7 +38,7 @@ def wakes(tmp_path: Path, file: sqlite3.Connection) -> Wakes:
         return perform(file, wake.read_channel(channel))
 
     # Whatever the watcher reports meanwhile was heard before: nothing here waits for it.
-    return Wakes(str(tmp_path / "a.db"), ManualClock(), baseline, open_hint=lambda _: None)
+    return Wakes(Place(str(tmp_path / "a.db"), 0, 0), ManualClock(), baseline, open_hint=lambda _: None)
 
 
 def notify(file: sqlite3.Connection, *channels: str) -> list[Woken]:
@@ -93,7 +93,7 @@ def test_no_more_than_the_last_ten_thousand_rows_stay(file: sqlite3.Connection) 
 def test_a_notify_begins_with_a_statement_that_opens_a_transaction() -> None:
     statement = next(wake.notify([NewWake("news", None)], 0))
 
-    assert statement.sql.startswith("INSERT")
+    assert statement.sql.startswith("UPDATE")
 
 
 def test_a_trim_reads_no_more_than_it_deletes(file: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ import pytest
 from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind, Watch
 from alkstore.testing import ManualClock
 from alkstore_sqlite import lock, schedule, stream, wake
-from alkstore_sqlite.connection import Steps, perform
+from alkstore_sqlite.connection import Place, Steps, perform
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.pace import CHASE
 from alkstore_sqlite.schema import MIGRATIONS
@@ -71,7 +71,7 @@ def made(path: Path, file: sqlite3.Connection, open_hint: OpenHint = FileHint.op
     async def baseline(channel: str) -> int:
         return perform(file, wake.read_channel(channel))
 
-    return Wakes(str(path), ManualClock(), baseline, open_hint=open_hint)
+    return Wakes(Place.of(str(path)), ManualClock(), baseline, open_hint=open_hint)
 
 
 def commit(file: sqlite3.Connection, steps: Steps[Any]) -> None:

@@ -19,7 +19,7 @@ from alkstore.engine import NewWake, Signal, Topic, TopicKind, Watch
 from alkstore.errors import DatabaseError
 from alkstore.testing import ManualClock
 from alkstore_sqlite import wake
-from alkstore_sqlite.connection import Steps, perform
+from alkstore_sqlite.connection import Place, Steps, perform
 from alkstore_sqlite.errors import FileReplaced
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.schema import MIGRATIONS
@@ -69,7 +69,8 @@ def made(path: Path, file: sqlite3.Connection, open_hint: OpenHint = FileHint.op
     async def baseline(channel: str) -> int:
         return perform(file, wake.read_channel(channel))
 
-    return Wakes(str(path), ManualClock(), baseline, open_hint=open_hint)
+    place = Place.of(str(path)) if path.exists() else Place(str(path), 0, 0)
+    return Wakes(place, ManualClock(), baseline, open_hint=open_hint)
 
 
 def commit(file: sqlite3.Connection, steps: Steps[Any]) -> None:
@@ -210,6 +211,7 @@ PROGRAM = """
 import asyncio, os, sys
 from alkstore.engine import Topic, TopicKind
 from alkstore.testing import ManualClock
+from alkstore_sqlite.connection import Place
 from alkstore_sqlite.wake import Wakes
 
 async def baseline(channel):
@@ -217,7 +219,7 @@ async def baseline(channel):
 
 async def main():
     global wakes, watch
-    wakes = Wakes(sys.argv[1], ManualClock(), baseline)
+    wakes = Wakes(Place.of(sys.argv[1]), ManualClock(), baseline)
     watch = await wakes.watch(Topic(TopicKind.CHANNEL, "news"))
     await wakes.look()
     assert watch.poll() is None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
-from alkstore.engine import Engine, JobRecord, Release, Settle, Signal, Topic, TopicKind
+from alkstore.engine import Engine, JobRecord, Release, Settle, Signal, Topic, TopicKind, Watch
 from alkstore.errors import AlkstoreError, Closed
 from alkstore.pausing import Pause
 
@@ -111,19 +111,18 @@ class ClaimPump:
             self._start(self._pump())
 
     async def _pump(self) -> None:
+        watch: Watch | None = None
         try:
-            # Listen first, then look: the other way round loses what is committed in between.
-            watch = await self._engine.watch(Topic(TopicKind.QUEUE, self._queue))
-            try:
-                while self._wants:
-                    next_at = await self._round()
-                    if self._has_news or not self._wants:
-                        continue
-                    signal = await self._pause.wait(watch, until=next_at, timeout=self._poll_after())
-                    if signal is Signal.CLOSED:
-                        self._fail(Closed("store"))
-            finally:
-                watch.close()
+            while wants := self._first():
+                if watch is None and any(want.waits for want in wants):
+                    # Listen first, then look: the other way round loses what is committed in between.
+                    watch = await self._engine.watch(Topic(TopicKind.QUEUE, self._queue))
+                next_at = await self._round(self._first())
+                if self._has_news or watch is None or not self._first():
+                    continue
+                signal = await self._pause.wait(watch, until=next_at, timeout=self._poll_after())
+                if signal is Signal.CLOSED:
+                    self._fail(Closed("store"))
         except Exception as error:
             # Not only what engines may raise: a bug in one must reach whoever waits, not be tried again for ever.
             self._fail(error)
@@ -132,18 +131,19 @@ class ClaimPump:
             self._fail(Closed("store"))
             raise
         finally:
+            if watch is not None:
+                watch.close()
             self._is_running = False
             if self._first() and not self._is_closed:
                 self._run()
             else:
                 self._forget(self._queue)
 
-    async def _round(self) -> int | None:
+    async def _round(self, wants: Sequence[Want]) -> int | None:
         """Claim once for those who began first; gives the instant at which it is worth looking again, if any."""
         self._has_news = False
         impatient, self._impatient = self._impatient, []
-        wants = self._first()
-        if not wants:
+        if not wants:  # they were cancelled while the watch was opened
             return None
         worker_ids = [want.worker_id for want in wants for _ in range(want.count)]
         claimed = await self._engine.claim_jobs(self._queue, worker_ids)

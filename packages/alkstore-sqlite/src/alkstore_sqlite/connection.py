@@ -7,6 +7,7 @@ of threads however many statements it runs.
 """
 
 import asyncio
+import enum
 import errno
 import os
 import random
@@ -32,6 +33,7 @@ __all__ = [
     "Row",
     "Statement",
     "Steps",
+    "Tells",
     "Wait",
     "Woken",
     "bind",
@@ -51,18 +53,31 @@ IS_STRICT: Final = (3, 12, 0) <= sys.version_info < (3, 12, 4)
 Row: TypeAlias = tuple[Any, ...]
 
 
+class Tells(enum.Enum):
+    """What a statement answers: its rows, or one row of the number of rows that it changed, or of the last id given.
+
+    RETURNING would tell the latter two, but at the price of a temporary table a statement, several times the statement's.
+    """
+
+    ROWS = "rows"
+    COUNT = "count"
+    ID = "id"
+
+
 class Statement(NamedTuple):
     """One statement and its parameters.
 
     Attributes:
-        is_many: The parameters are many rows; the answer is one row, with the number of rows changed.
+        is_many: The parameters are many rows; it tells the number of rows changed.
         is_alone: It is the whole of its operation, so it can commit by itself.
+        tells: What it answers.
     """
 
     sql: str
     parameters: Sequence[Any] = ()
     is_many: bool = False
     is_alone: bool = False
+    tells: Tells = Tells.ROWS
 
 
 Steps: TypeAlias = Generator[Statement, list[Row], T]
@@ -272,6 +287,10 @@ class _Nothing:
 
 NOTHING: Final = _Nothing()
 
+# An enum's member costs a metaclass call at every access in Python 3.11.
+ROWS: Final = Tells.ROWS
+COUNT: Final = Tells.COUNT
+
 EXECUTE: Final = sqlite3.Connection.execute
 """Past our own `Connection.execute`: an operation yields nothing but SQL."""
 
@@ -293,12 +312,15 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
 
 
 def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
-    """Run one statement, and give its rows."""
-    if statement.is_many:
-        rows = [bind(row) for row in statement.parameters] if IS_STRICT else statement.parameters
-        return [(connection.executemany(statement.sql, rows).rowcount,)]
-    parameters = bind(statement.parameters) if IS_STRICT else statement.parameters
-    return EXECUTE(connection, statement.sql, parameters).fetchall()
+    """Run one statement, and give its answer."""
+    sql, parameters, is_many, _, tells = statement
+    if is_many:
+        rows = [bind(row) for row in parameters] if IS_STRICT else parameters
+        return [(connection.executemany(sql, rows).rowcount,)]
+    cursor = EXECUTE(connection, sql, bind(parameters) if IS_STRICT else parameters)
+    if tells is ROWS:
+        return cursor.fetchall()
+    return [(cursor.rowcount if tells is COUNT else cursor.lastrowid,)]
 
 
 def bind(parameters: Sequence[Any]) -> Any:

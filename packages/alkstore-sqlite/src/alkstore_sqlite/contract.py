@@ -107,9 +107,9 @@ class SqliteFactory(SingleFileFactory):
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
             looks = looks + 1 if turns > QUICK_TURNS and engine.is_held_up and self._is_locked() else 0
-        is_news = await engine.look()
         hops, self._hops[store] = self._hops.get(store), engine.hops
-        return is_news or engine.hops != hops
+        # A look costs a change of threads, so it waits for a round in which nothing else moved any more.
+        return engine.hops != hops or await engine.look()
 
     def _is_locked(self) -> bool:
         try:
@@ -133,6 +133,8 @@ class SqliteFactory(SingleFileFactory):
     @classmethod
     def make_template(cls, path: Path) -> bool:
         with closing(sqlite3.connect(path)) as connection:
+            # Or each case would change the file's mode again; how a file comes to have it, blank storage shows.
+            connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_TEMPLATE)
         return True
 

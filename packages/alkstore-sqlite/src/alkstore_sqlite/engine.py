@@ -88,8 +88,8 @@ class SqliteEngine:
         self, link: Link, path: str, clock: Clock, *, wait_timeout: float, durability: Durability
     ) -> None:
         self._clock = clock
-        self._wakes = Wakes(path, clock, self._read_channel)
         place = link.place
+        self._wakes = Wakes(place, clock, self._read_channel)
         self._readers = Readers(partial(_open_reader, place), wait_timeout=wait_timeout)
         self._writer = Writer(
             link,

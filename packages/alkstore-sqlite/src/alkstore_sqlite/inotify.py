@@ -73,7 +73,11 @@ class FileHint:
             events = os.read(self._descriptor, EVENTS)
         except BlockingIOError:
             return False
-        if any(mask != MODIFIED for _, mask, _, _ in EVENT.iter_unpack(events)):
+        for watch, mask, _, _ in EVENT.iter_unpack(events):
+            if mask == MODIFIED or watch not in (self._watch, -1):
+                continue  # the end of an earlier watch is no news
+            if mask == ATTRIBUTES and self._found() == self._file:
+                continue  # as root, SQLite gives the -wal file its owner whenever another process opens it
             self._file = None  # removed, moved, or hints were dropped: `follow` must look again
         return True
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import aiosqlite
 
 from alkstore.errors import Closed, InvalidArgument, show
-from alkstore_sqlite.connection import Place, Row, Statement, Steps, bind
+from alkstore_sqlite.connection import Place, Row, Statement, Steps, Tells, bind
 from alkstore_sqlite.errors import translated
 from alkstore_sqlite.hop import Operation
 from alkstore_sqlite.transaction import Operations
@@ -35,6 +35,12 @@ class _Alchemy(Protocol):
 
     def get_transaction(self) -> Any: ...
 
+    def in_transaction(self) -> bool: ...
+
+    async def begin(self) -> Any: ...
+
+    async def rollback(self) -> None: ...
+
 
 class JoinedTransaction(Operations):
     """The caller's transaction, as long as it lasts. Make it by `begin`."""
@@ -57,6 +63,16 @@ class JoinedTransaction(Operations):
             InvalidArgument: It cannot be joined, and why.
             DatabaseError: Somebody else had the write lock for too long.
         """
+        has_begun = await _make_begin(connection)
+        try:
+            return await cls._ride(connection, writer, label)
+        except BaseException:
+            if has_begun:
+                await cast(_Alchemy, connection).rollback()
+            raise
+
+    @classmethod
+    async def _ride(cls, connection: object, writer: Writer, label: str) -> "JoinedTransaction":
         driver = await _driver(connection)
         path = writer.link.path
         if driver is writer.link.connection:
@@ -131,6 +147,20 @@ def _root_of(given: object) -> object:
     return None if inner is None else cast(_Alchemy, inner).get_transaction()
 
 
+async def _make_begin(given: object) -> bool:
+    """Have an AsyncConnection begin that has run nothing; True if it did. A session does when it is asked for one.
+
+    Otherwise its commit would find nothing to commit, and what was written behind its back would be lost.
+    """
+    if not _is_alchemy(given) or _is_session(given) or not hasattr(given, "in_transaction"):
+        return False
+    connection = cast(_Alchemy, given)
+    if connection.in_transaction():
+        return False
+    await connection.begin()
+    return True
+
+
 async def _driver(given: object) -> aiosqlite.Connection:
     """Give the aiosqlite connection under what the caller has."""
     connection = given
@@ -198,19 +228,22 @@ async def _run(connection: aiosqlite.Connection, sql: str) -> None:
 
 
 async def _fetch(connection: aiosqlite.Connection, statement: Statement) -> list[Row]:
-    if statement.is_many:
-        cursor = await connection.executemany(statement.sql, [bind(row) for row in statement.parameters])
+    sql, parameters, is_many, _, tells = statement
+    if is_many:
+        cursor = await connection.executemany(sql, [bind(row) for row in parameters])
         await cursor.close()
         return [(cursor.rowcount,)]
     text_factory = connection.text_factory
     if text_factory is not str:
         connection.text_factory = str
     try:
-        cursor = await connection.execute(statement.sql, bind(statement.parameters))
+        cursor = await connection.execute(sql, bind(parameters))
         cursor.row_factory = None
-        rows = [tuple(row) for row in await cursor.fetchall()]
+        rows = [tuple(row) for row in await cursor.fetchall()] if tells is Tells.ROWS else []
         await cursor.close()
     finally:
         if text_factory is not str:
             connection.text_factory = text_factory
-    return rows
+    if tells is Tells.ROWS:
+        return rows
+    return [(cursor.rowcount if tells is Tells.COUNT else cursor.lastrowid,)]

@@ -36,7 +36,8 @@ class Link:
     @property
     def place(self) -> Place:
         """Where the file was when it was opened."""
-        assert self._raw is not None and self._raw.place is not None
+        assert self._raw is not None
+        assert self._raw.place is not None
         return self._raw.place
 
     @property

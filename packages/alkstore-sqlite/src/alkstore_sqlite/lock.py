@@ -9,7 +9,7 @@ from typing import Final
 from alkstore import statements
 from alkstore.engine import LockRecord, Taken, Topic, TopicKind
 from alkstore.numbers import shift
-from alkstore_sqlite.connection import Change, Statement, Steps, Woken
+from alkstore_sqlite.connection import Change, Statement, Steps, Tells, Woken
 
 __all__ = ["held", "is_live", "renew", "take"]
 
@@ -22,19 +22,20 @@ _SQL: Final = statements.load("alkstore_sqlite", "lock")
 def take(name: str, ttl: int, now: int) -> Steps[Change[Taken]]:
     """Take a free or lapsed lock until now + ``ttl``, with a fence above every earlier one of this name."""
     end = shift(now, ttl)
-    rows = yield Statement(_SQL["take"], (name, end, now))
-    if rows:
-        # Without this mark a release that follows would be no news to who last heard that the lock was free.
-        return Change(Taken(rows[0][0], end), (_woken(name, end),))
-    ((end,),) = yield Statement(_SQL["end"], (name,))
-    return Change(Taken(None, end))
+    ((is_taken,),) = yield Statement(_SQL["take"], (name, end, now), tells=Tells.COUNT)
+    ((fence, end),) = yield Statement(_SQL["find"], (name,))
+    if not is_taken:
+        return Change(Taken(None, end))
+    # Without this mark a release that follows would be no news to who last heard that the lock was free.
+    return Change(Taken(fence, end), (_woken(name, end),))
 
 
 def renew(name: str, fence: int, ttl: int, now: int) -> Steps[Change[int | None]]:
     """Move the end of a live lease to now + ``ttl``; ``ttl`` 0 frees it. None if this fence is not live."""
     end = shift(now, ttl)
-    rows = yield Statement(_SQL["renew"], (name, fence, now, end if ttl else None))
-    if not rows:
+    lease = (name, fence, now, end if ttl else None)
+    ((is_live,),) = yield Statement(_SQL["renew"], lease, is_alone=True, tells=Tells.COUNT)
+    if not is_live:
         return Change(None)
     return Change(end, (_woken(name, end if ttl else FREE),))
 

@@ -1,5 +1,6 @@
 """Jobs: what becomes of a row, and who is woken by it. The statements are in sql/queue.sql."""
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from alkstore.engine import (
     TopicKind,
 )
 from alkstore.numbers import MAX_INT64, MIN_INT64, shift
-from alkstore_sqlite.connection import Change, Row, Statement, Steps, Woken
+from alkstore_sqlite.connection import Change, Row, Statement, Steps, Tells, Woken
 
 __all__ = ["claim", "count", "find", "insert", "names", "purge", "settle", "sweep"]
 
@@ -45,14 +46,25 @@ FIND: Final[Mapping[JobState | None, str]] = {
 }
 
 INSERT: Final = _SQL["insert"]
-CLAIM: Final = _SQL["claim"]
 IS_STIRRED: Final = _SQL["is_stirred"]
+FIRST: Final = _SQL["first_in_line"]
+HOLD: Final = _SQL["hold"]
 ACK: Final = _SQL["ack"]
 
 QUEUE: Final = TopicKind.QUEUE  # an enum's member costs a metaclass call at every access in Python 3.11
 
-FEW_ACKS: Final = 4
-"""Acks that are not worth a savepoint, which lets the driver do the others without an answer for each: half the cost."""
+COUNT, ID = Tells.COUNT, Tells.ID
+
+PROCESSING: Final = JobState.PROCESSING
+
+FEW_ACKS: Final = 2
+"""Acks that are not worth a savepoint, in which the driver does all the others at a third of the cost."""
+
+TIDIED_BY_A_CLAIM: Final = 10_000
+"""Rows that time has moved which one commit puts in their place, so that a million of them do not hold up everybody."""
+
+_tokens: Final = random.Random()
+"""Not the module's own source, which an application may seed: a token is never to come again."""
 
 SETTLE: Final = {
     Ack: ACK,
@@ -77,7 +89,7 @@ def insert(
         row[-1] = boundary
     if not rows:
         return Change(())
-    answer = yield Statement(INSERT, rows[0], is_alone=len(rows) == 1)
+    answer = yield Statement(INSERT, rows[0], is_alone=len(rows) == 1, tells=ID)
     first: int = answer[0][0]
     ids = range(first, first + len(rows))
     if len(rows) > 1:
@@ -103,27 +115,26 @@ def count(queue: str, now: int) -> Steps[JobCounts]:
     return JobCounts(ready, delayed, processing, stale, dead, age)
 
 
-def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claimed]]:
+def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claimed | None]]:
+    """Take jobs; None if there is so much to put in its place first that it takes another commit."""
     if not worker_ids:
         return Change(Claimed((), None))
     answer = yield Statement(IS_STIRRED, (queue, now))
-    if answer[0][0]:
-        yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, BURIED_BY_A_CLAIM))
-        for name in ("put_in_line", "set_aside", "take_up", "hold_again"):
-            yield Statement(_SQL[name], (queue, now))
-    worker = worker_ids[0]
-    rows = yield Statement(CLAIM, (queue, len(worker_ids), worker, now))
-    jobs = [_record(row) for row in rows]
-    if len(jobs) > 1:
-        jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
-        for at, (job, id) in enumerate(zip(jobs, worker_ids, strict=False)):
-            if id != worker:
-                yield Statement(_SQL["name_worker"], (job.id, id))
-                jobs[at] = job._replace(worker_id=id)
-    if len(jobs) == len(worker_ids):
-        return Change(Claimed(jobs, None))
-    answer = yield Statement(_SQL["next_at"], (queue,))
-    return Change(Claimed(jobs, answer[0][0]))
+    if answer[0][0] and not (yield from _tidy(queue, now)):
+        return Change(None)
+    wanted = len(worker_ids)
+    rows = yield Statement(FIRST, (queue, now, wanted))
+    next_at = None
+    if len(rows) < wanted:
+        rows, next_at = yield from _first_of_levels(queue, wanted, now)
+    jobs = [_claimed(row, worker, now) for row, worker in zip(rows, worker_ids, strict=False)]
+    if jobs:
+        yield Statement(HOLD, [_held(job) for job in jobs], True)
+    if len(jobs) < wanted:
+        # Asked after the claim: what it took lapses too.
+        lapses = yield Statement(_SQL["next_lapse"], (queue,))
+        next_at = min((at for at in (next_at, *(at for (at,) in lapses)) if at is not None), default=None)
+    return Change(Claimed(jobs, next_at))
 
 
 def settle(settles: Sequence[Settle], now: int) -> Steps[Change[list[int | None]]]:
@@ -142,22 +153,64 @@ def settle(settles: Sequence[Settle], now: int) -> Steps[Change[list[int | None]
 
 
 def sweep(queue: str, now: int) -> Steps[Change[int]]:
-    yield Statement(_SQL["bury_expired"], (queue, now, EXPIRED))
-    expired = yield Statement(_SQL["changed"])
-    yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, -1))
-    lapsed = yield Statement(_SQL["changed"])
+    expired = yield Statement(_SQL["bury_expired"], (queue, now, EXPIRED), tells=COUNT)
+    lapsed = yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, -1), tells=COUNT)
     return Change(expired[0][0] + lapsed[0][0])
 
 
 def purge(queue: str, older_than: int, now: int) -> Steps[Change[int]]:
-    yield Statement(_SQL["purge"], (queue, None if older_than <= 0 else shift(now, -older_than)))
-    answer = yield Statement(_SQL["changed"])
+    before = None if older_than <= 0 else shift(now, -older_than)
+    answer = yield Statement(_SQL["purge"], (queue, before), is_alone=True, tells=COUNT)
     return Change(answer[0][0])
 
 
 def names() -> Steps[list[str]]:
     rows = yield Statement(_SQL["names"])
     return [name for (name,) in rows]
+
+
+# ---------------------------------------------------------------- claims
+
+
+def _tidy(queue: str, now: int) -> Steps[bool]:
+    """Put rows that time has moved in their place; True once that is all of them."""
+    yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, BURIED_BY_A_CLAIM))
+    is_done = True
+    for name in ("put_in_line", "set_aside", "take_up", "hold_again"):
+        answer = yield Statement(_SQL[name], (queue, now, TIDIED_BY_A_CLAIM), tells=COUNT)
+        is_done = is_done and answer[0][0] < TIDIED_BY_A_CLAIM
+    return is_done
+
+
+def _first_of_levels(queue: str, wanted: int, now: int) -> Steps[tuple[list[Row], int | None]]:
+    """Read the first rows in line, level by level of priority, and when the first one after them is ready."""
+    rows: list[Row] = []
+    instants: list[int] = []
+    levels = yield Statement(_SQL["highest_level"], (queue,))
+    while levels and len(rows) < wanted:
+        priority, run_at = levels[0]
+        if run_at <= now:
+            rows += yield Statement(_SQL["first_of_level"], (queue, now, wanted - len(rows), priority))
+            later = yield Statement(_SQL["next_of_level"], (queue, priority, now))
+            instants += [at for (at,) in later]
+        else:
+            instants.append(run_at)
+        levels = yield Statement(_SQL["next_level"], (queue, priority))
+    return rows, min(instants, default=None)
+
+
+def _claimed(row: Row, worker_id: str, now: int) -> JobRecord:
+    deadline = shift(now, row[10])
+    token = _tokens.getrandbits(63)
+    return _new_record(
+        JobRecord,
+        (*row[:4], PROCESSING, *row[5:8], row[8] + 1, *row[9:12], worker_id, deadline, *row[14:19], token),
+    )
+
+
+def _held(job: JobRecord) -> tuple[object, ...]:
+    is_last = job.attempts >= job.max_attempts
+    return job.id, 2 if is_last else 1, job.worker_id, job.deadline, job.token
 
 
 # ---------------------------------------------------------------- rows
@@ -201,7 +254,7 @@ def _is_among(job: JobRecord, where: JobFilter) -> bool:
 def _ack_all(acks: Sequence[Any], now: int) -> Steps[list[int | None] | None]:
     """Ack as if every claim were live; None, and nothing done, if one is not: then it must be found out which."""
     yield Statement("SAVEPOINT acks")
-    answer = yield Statement(_SQL["ack_quietly"], [(ack.id, ack.token, now, ack.queue) for ack in acks], True)
+    answer = yield Statement(ACK, [(ack.id, ack.token, now, ack.queue) for ack in acks], True)
     is_whole = bool(answer[0][0] == len(acks))
     if not is_whole:
         yield Statement("ROLLBACK TO acks")
@@ -228,8 +281,8 @@ def _apply(settle: Settle, now: int, *, is_alone: bool) -> Steps[int | None]:
         elif isinstance(settle, Fail):
             more = (settle.error,)
         sql, parameters = SETTLE[type(settle)], (settle.id, settle.token, now, settle.queue, *more)
-    rows = yield Statement(sql, parameters, is_alone=is_alone)
-    return at if rows else None
+    answer = yield Statement(sql, parameters, is_alone=is_alone, tells=COUNT)
+    return at if answer[0][0] else None
 
 
 def _wake(queue: str) -> Woken:

@@ -11,7 +11,7 @@ from typing import Final
 
 from alkstore import statements
 from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
-from alkstore_sqlite.connection import Change, Row, Statement, Steps, Woken
+from alkstore_sqlite.connection import Change, Row, Statement, Steps, Tells, Woken
 
 __all__ = [
     "append",
@@ -29,6 +29,11 @@ __all__ = [
 
 _SQL: Final = statements.load("alkstore_sqlite", "stream")
 
+COUNT: Final = Tells.COUNT
+
+# An enum's member costs a metaclass call at every access in Python 3.11.
+STREAM: Final = TopicKind.STREAM
+
 # ---------------------------------------------------------------- the seam, in its order
 
 
@@ -38,9 +43,9 @@ def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]
     last: dict[str, int] = {}
     woken: list[Woken] = []
     for stream, count in Counter(event.stream for event in events).items():
-        ((ids[stream], grown),) = yield Statement(_SQL["grow"], (stream, count))
+        ids[stream], grown = yield from _grow(stream, count)
         last[stream] = grown - count
-        woken.append(Woken(Topic(TopicKind.STREAM, stream), grown))
+        woken.append(Woken(Topic(STREAM, stream), grown))
     given: list[int] = []
     rows: list[Row] = []
     for stream, key, payload, headers in events:
@@ -52,6 +57,16 @@ def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]
     elif rows:
         yield Statement(_SQL["append"], rows, is_many=True)
     return Change(given, woken)
+
+
+def _grow(stream: str, count: int) -> Steps[tuple[int, int]]:
+    """Take offsets; gives the stream's id and the last of them."""
+    ((was_there,),) = yield Statement(_SQL["grow"], (stream, count), tells=COUNT)
+    if was_there:
+        ((id, grown),) = yield Statement(_SQL["find"], (stream,))
+        return id, grown
+    ((id,),) = yield Statement(_SQL["begin"], (stream, count), tells=Tells.ID)
+    return id, count
 
 
 def read(stream: str, after: int, limit: int) -> Steps[list[EventRecord]]:
@@ -71,8 +86,7 @@ def head(stream: str) -> Steps[int]:
 
 def trim(stream: str, horizon: int) -> Steps[Change[int]]:
     """Delete events with offset <= ``horizon``; wakes nobody."""
-    yield Statement(_SQL["trim"], (stream, horizon))
-    ((count,),) = yield Statement(_SQL["changes"])
+    ((count,),) = yield Statement(_SQL["trim"], (stream, horizon), is_alone=True, tells=COUNT)
     return Change(count)
 
 

@@ -10,7 +10,7 @@ from alkstore.clock import Clock
 from alkstore.engine import NewWake, Topic, TopicKind, Watch
 from alkstore.errors import DatabaseError, show
 from alkstore.watch import Hub
-from alkstore_sqlite.connection import Change, Statement, Steps, Woken
+from alkstore_sqlite.connection import Change, Place, Statement, Steps, Tells, Woken
 from alkstore_sqlite.errors import translate, translated
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.mark import Board, Report, Watched
@@ -28,7 +28,10 @@ def notify(wakes: Sequence[NewWake], now: int) -> Steps[Change[None]]:
     """Count each channel up, and leave rows for those who listen without alkstore."""
     woken: list[Woken] = []
     for channel, count in Counter(wake.channel for wake in wakes).items():
-        ((mark,),) = yield Statement(_SQL["count"], (channel, count))
+        ((was_there,),) = yield Statement(_SQL["count"], (channel, count), tells=Tells.COUNT)
+        if not was_there:
+            yield Statement(_SQL["begin"], (channel, count))
+        ((mark,),) = yield Statement(_SQL["wakes"], (channel,))
         woken.append(Woken(Topic(TopicKind.CHANNEL, channel), mark))
     rows = [(channel, payload if payload is None else payload.decode(), now) for channel, payload in wakes]
     if rows:
@@ -47,7 +50,7 @@ class Wakes:
     """Everything that is waited for in one store, in its event loop.
 
     Args:
-        path: The database file.
+        place: The database file, where it was when the store opened it.
         clock: What the waits' instants mean.
         baseline: Reads a channel's counter on a connection that reads.
         open_hint: As `Watcher` has it.
@@ -55,13 +58,14 @@ class Wakes:
 
     def __init__(
         self,
-        path: str,
+        place: Place,
         clock: Clock,
         baseline: Callable[[str], Awaitable[int]],
         *,
         open_hint: OpenHint = FileHint.open,
     ) -> None:
-        self._path = path
+        self._place = place
+        self._path = place.path
         self._baseline = baseline
         self._open_hint = open_hint
         self._board = Board()
@@ -149,7 +153,7 @@ class Wakes:
         try:
             with translated(self._path):
                 watcher = Watcher(
-                    self._path, self._board, self._reported, self._died, open_hint=self._open_hint
+                    self._place, self._board, self._reported, self._died, open_hint=self._open_hint
                 )
                 watcher.start()
         except RuntimeError as error:

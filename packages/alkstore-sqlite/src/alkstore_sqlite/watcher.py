@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 
 from alkstore import statements
 from alkstore.engine import TopicKind
-from alkstore_sqlite.connection import Connection, Place
+from alkstore_sqlite.connection import Connection, Place, bind
 from alkstore_sqlite.errors import is_busy
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.mark import Board, Report, Watched
@@ -67,7 +67,7 @@ class Watcher:
     """The loop's handle on the thread; made and used in the loop's thread.
 
     Args:
-        path: The database file.
+        place: The database file, where it was when the store opened it.
         board: What is waited for.
         report: Called in the loop with marks that may be news, at most one of a topic.
         died: Called in the loop when the thread has ended by an error.
@@ -76,14 +76,14 @@ class Watcher:
 
     def __init__(
         self,
-        path: str,
+        place: Place,
         board: Board,
         report: Callable[[Iterable[Report]], object],
         died: Callable[["Watcher", Exception], object],
         *,
         open_hint: OpenHint = FileHint.open,
     ) -> None:
-        self._path = path
+        self._place = place
         self._board = board
         self._report = report
         self._died = died
@@ -199,10 +199,10 @@ class _Round:
 
     def run(self) -> None:
         watcher = self._watcher
-        with closing(_connect(watcher._path)) as connection, self._quiet, self._open:
+        with closing(_connect(watcher._place)) as connection, self._quiet, self._open:
             for selector in (self._quiet, self._open):
                 selector.register(watcher._ear, selectors.EVENT_READ)
-            self._hint = watcher._open_hint(f"{os.path.realpath(watcher._path)}-wal")
+            self._hint = watcher._open_hint(f"{os.path.realpath(watcher._place.path)}-wal")
             try:
                 if self._hint is not None:
                     self._open.register(self._hint, selectors.EVENT_READ)
@@ -319,7 +319,7 @@ class _Round:
         reports = []
         for sql, names, topics in self._names.by_probe():
             # All rows are taken, always: an open statement would hold an old state of the file and grow its log.
-            ((marks,),) = connection.execute(sql, (names,)).fetchall()
+            ((marks,),) = connection.execute(sql, bind((names,))).fetchall()
             read_at = time.monotonic()
             for place, *mark in json.loads(marks):
                 watched = topics[place]
@@ -341,9 +341,9 @@ class _Round:
             report.watched.reported = report.mark
 
 
-def _connect(path: str) -> Connection:
-    place = Place.of(path)
-    database, uri = connect_arguments(path, create=False)
+def _connect(place: Place) -> Connection:
+    place.check()  # opened, another file there would have the -wal file of the store's own played into it
+    database, uri = connect_arguments(place.path, create=False)
     connection = sqlite3.connect(database, uri=uri, factory=Connection, isolation_level=None, timeout=0)
     try:
         guard(connection)

@@ -6,8 +6,7 @@ INSERT INTO alkstore_job (
     queue, payload, headers, place, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout,
     base_delay, created_at, scheduled_for
 )
-VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11)
-RETURNING id;
+VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11);
 
 -- name: insert_next
 -- Put further jobs of the same call in line, under the ids that follow.
@@ -115,109 +114,99 @@ WHERE id IN (
 );
 
 -- name: put_in_line
--- Give lapsed rows with attempts left their old place in line; it still reads as claimed until somebody takes it.
+-- Give lapsed rows with attempts left their old place in line; they still read as claimed until somebody takes them.
 UPDATE alkstore_job
 SET place = 0
-WHERE queue = ?1 AND place = 1 AND deadline <= ?2;
+WHERE id IN (
+    SELECT id FROM alkstore_job WHERE queue = ?1 AND place = 1 AND deadline <= ?2 ORDER BY deadline, id LIMIT ?3
+);
 
 -- name: set_aside
 -- Take expired rows out of the line, each once: or every claim would walk past all of them.
 UPDATE alkstore_job
 SET place = 3
-WHERE queue = ?1 AND place = 0 AND expires_at <= ?2;
+WHERE id IN (
+    SELECT id FROM alkstore_job WHERE queue = ?1 AND place = 0 AND expires_at <= ?2 ORDER BY expires_at, id LIMIT ?3
+);
 
 -- name: take_up
 -- Put back in line what a clock stepped back has not expired after all.
 UPDATE alkstore_job
 SET place = 0
-WHERE queue = ?1 AND place = 3 AND expires_at > ?2;
+WHERE id IN (
+    SELECT id FROM alkstore_job WHERE queue = ?1 AND place = 3 AND expires_at > ?2 ORDER BY expires_at, id LIMIT ?3
+);
 
 -- name: hold_again
 -- Take out of line what a clock stepped back has not let lapse after all.
 UPDATE alkstore_job
 SET place = 1
-WHERE queue = ?1 AND place = 0 AND deadline > ?2;
-
--- name: claim
--- Take the first rows of the line. Level by level of priority: one walk along the index would pass every delayed row of
--- a high priority before it came to the ready ones of a lower. RETURNING has no order.
-UPDATE alkstore_job
-SET
-    place = CASE WHEN attempts + 1 < max_attempts THEN 1 ELSE 2 END,
-    attempts = attempts + 1,
-    worker_id = ?3,
-    deadline = MIN(?4 + visibility_timeout, 253402300799999999),
-    token = RANDOM() & 9223372036854775807
 WHERE id IN (
-    WITH RECURSIVE level (priority) AS (
-        SELECT (SELECT priority FROM alkstore_job WHERE queue = ?1 AND place = 0 ORDER BY priority DESC LIMIT 1)
-        UNION ALL
-        SELECT (
-            SELECT priority
-            FROM alkstore_job
-            WHERE queue = ?1 AND place = 0 AND priority < level.priority
-            ORDER BY priority DESC
-            LIMIT 1
-        )
-        FROM level
-        WHERE level.priority IS NOT NULL
-    )
-    SELECT job.id
-    FROM level CROSS JOIN alkstore_job AS job
-    WHERE job.queue = ?1 AND job.place = 0 AND job.priority = level.priority AND job.run_at <= ?4
-    LIMIT ?2
-)
-RETURNING
-    id, queue, payload, headers, 1, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout, base_delay,
-    worker_id, deadline, created_at, scheduled_for, retry_error, last_error, died_at, token;
-
--- name: name_worker
--- Say who holds a row, where not all of a claim are one worker's.
-UPDATE alkstore_job
-SET worker_id = ?2
-WHERE id = ?1;
-
--- name: next_at
--- Tell when the first row of a queue is claimable: the first of each level of priority, and the first claim to lapse.
-WITH RECURSIVE level (priority, run_at) AS (
-    SELECT priority, run_at
-    FROM (
-        SELECT priority, run_at FROM alkstore_job WHERE queue = ?1 AND place = 0 ORDER BY priority DESC, run_at LIMIT 1
-    )
-    UNION ALL
-    SELECT
-        (
-            SELECT priority
-            FROM alkstore_job
-            WHERE queue = ?1 AND place = 0 AND priority < level.priority
-            ORDER BY priority DESC, run_at
-            LIMIT 1
-        ),
-        (
-            SELECT run_at
-            FROM alkstore_job
-            WHERE queue = ?1 AND place = 0 AND priority < level.priority
-            ORDER BY priority DESC, run_at
-            LIMIT 1
-        )
-    FROM level
-    WHERE level.priority IS NOT NULL
-)
-SELECT MIN(at)
-FROM (
-    SELECT MIN(run_at) AS at FROM level
-    UNION ALL
-    SELECT MIN(deadline) FROM alkstore_job WHERE queue = ?1 AND place = 1
+    SELECT id FROM alkstore_job WHERE queue = ?1 AND place = 0 AND deadline > ?2 ORDER BY deadline, id LIMIT ?3
 );
+
+-- name: first_in_line
+-- Read the first rows of the highest level of priority. Nothing is sorted: the index is in this order.
+SELECT
+    id, queue, payload, headers, 1, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout, base_delay,
+    worker_id, deadline, created_at, scheduled_for, retry_error, last_error, died_at, token
+FROM alkstore_job
+WHERE
+    queue = ?1 AND place = 0 AND run_at <= ?2
+    AND priority = (SELECT priority FROM alkstore_job WHERE queue = ?1 AND place = 0 ORDER BY priority DESC LIMIT 1)
+ORDER BY run_at, id
+LIMIT ?3;
+
+-- name: first_of_level
+-- Read the first rows of one level of priority.
+SELECT
+    id, queue, payload, headers, 1, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout, base_delay,
+    worker_id, deadline, created_at, scheduled_for, retry_error, last_error, died_at, token
+FROM alkstore_job
+WHERE queue = ?1 AND place = 0 AND priority = ?4 AND run_at <= ?2
+ORDER BY run_at, id
+LIMIT ?3;
+
+-- name: highest_level
+-- Find the highest priority in line, and when its first row is ready.
+SELECT priority, run_at
+FROM alkstore_job
+WHERE queue = ?1 AND place = 0
+ORDER BY priority DESC, run_at, id
+LIMIT 1;
+
+-- name: next_level
+-- Find the next lower priority in line, and when its first row is ready: the delayed rows of a level are not walked past.
+SELECT priority, run_at
+FROM alkstore_job
+WHERE queue = ?1 AND place = 0 AND priority < ?2
+ORDER BY priority DESC, run_at, id
+LIMIT 1;
+
+-- name: next_of_level
+-- Tell when the first row of a level is ready that is not ready now.
+SELECT run_at
+FROM alkstore_job
+WHERE queue = ?1 AND place = 0 AND priority = ?2 AND run_at > ?3
+ORDER BY run_at, id
+LIMIT 1;
+
+-- name: next_lapse
+-- Tell when the first claim lapses whose job then can be claimed again.
+SELECT deadline
+FROM alkstore_job
+WHERE queue = ?1 AND place = 1 AND deadline IS NOT NULL
+ORDER BY deadline, id
+LIMIT 1;
+
+-- name: hold
+-- Claim a row that was read in the same transaction.
+UPDATE alkstore_job
+SET place = ?2, attempts = attempts + 1, worker_id = ?3, deadline = ?4, token = ?5
+WHERE id = ?1;
 
 -- name: ack
 -- Forget a job, if this very claim is live.
-DELETE FROM alkstore_job
-WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4
-RETURNING id;
-
--- name: ack_quietly
--- The same for many claims, of which only the number of those that were live is told.
 DELETE FROM alkstore_job
 WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
 
@@ -225,43 +214,37 @@ WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
 -- Put a job back in line for later, if this very claim is live.
 UPDATE alkstore_job
 SET place = 0, worker_id = NULL, deadline = NULL, token = NULL, run_at = ?5, retry_error = ?6
-WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4
-RETURNING id;
+WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
 
 -- name: fail
 -- Bury a job, if this very claim is live.
 UPDATE alkstore_job
 SET place = 4, worker_id = NULL, deadline = NULL, token = NULL, retry_error = NULL, last_error = ?5, died_at = ?3
-WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4
-RETURNING id;
+WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
 
 -- name: release
 -- Put a job back in line as it was before this claim, if that is live.
 UPDATE alkstore_job
 SET place = 0, worker_id = NULL, deadline = NULL, token = NULL, attempts = attempts - 1
-WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4
-RETURNING id;
+WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
 
 -- name: heartbeat
 -- Move the end of this very claim, if it is live.
 UPDATE alkstore_job
 SET deadline = ?5
-WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4
-RETURNING id;
+WHERE id = ?1 AND token = ?2 AND deadline > ?3 AND queue = ?4;
 
 -- name: cancel
 -- Forget a job that nobody has claimed.
 DELETE FROM alkstore_job
-WHERE id = ?1 AND queue = ?2 AND deadline IS NULL AND place <> 4
-RETURNING id;
+WHERE id = ?1 AND queue = ?2 AND deadline IS NULL AND place <> 4;
 
 -- name: redrive
 -- Put a dead job in line as if it were new; its stamps stay.
 UPDATE alkstore_job
 SET
     place = 0, run_at = ?3, expires_at = NULL, attempts = 0, retry_error = NULL, last_error = NULL, died_at = NULL
-WHERE id = ?1 AND queue = ?2 AND place = 4
-RETURNING id;
+WHERE id = ?1 AND queue = ?2 AND place = 4;
 
 -- name: bury_expired
 -- Move expired rows that nobody holds to the dead.
@@ -274,10 +257,6 @@ WHERE queue = ?1 AND place IN (0, 1, 2, 3) AND expires_at <= ?2 AND (deadline IS
 -- Delete dead rows that died before an instant, or all of them.
 DELETE FROM alkstore_job
 WHERE queue = ?1 AND place = 4 AND (?2 IS NULL OR died_at < ?2);
-
--- name: changed
--- Count the rows that the statement before has changed.
-SELECT CHANGES();
 
 -- name: names
 -- List the queues that have rows, hopping from name to name.

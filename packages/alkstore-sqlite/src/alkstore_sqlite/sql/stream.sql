@@ -1,8 +1,14 @@
 -- name: grow
--- Give a stream ?2 more offsets; it is made if it has no row yet.
-INSERT INTO alkstore_stream (name, head) VALUES (?1, ?2)
-ON CONFLICT (name) DO UPDATE SET head = head + excluded.head
-RETURNING id, head;
+-- Give a stream ?2 more offsets.
+UPDATE alkstore_stream SET head = head + ?2 WHERE name = ?1;
+
+-- name: begin
+-- Give a stream that has no row yet its first ?2 offsets.
+INSERT INTO alkstore_stream (name, head) VALUES (?1, ?2);
+
+-- name: find
+-- The row of a stream.
+SELECT id, head FROM alkstore_stream WHERE name = ?1;
 
 -- name: append
 -- Put one event at its offset.
@@ -21,13 +27,9 @@ LIMIT ?3;
 SELECT head FROM alkstore_stream WHERE name = ?1;
 
 -- name: trim
--- Delete the events up to an offset. No RETURNING: there may be millions.
+-- Delete the events up to an offset.
 DELETE FROM alkstore_event
 WHERE stream = (SELECT id FROM alkstore_stream WHERE name = ?1) AND offset <= ?2;
-
--- name: changes
--- How many rows the statement before this one deleted.
-SELECT changes();
 
 -- name: offsets
 -- Where each consumer of a stream stands.

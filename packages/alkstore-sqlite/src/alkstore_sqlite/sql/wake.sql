@@ -2,10 +2,12 @@
 -- costs the thread that asks another fight for the interpreter's lock. Names come as a JSON array too.
 
 -- name: count
--- Count the notifies of a channel; the first one makes its row.
-INSERT INTO alkstore_channel (name, wakes) VALUES (?1, ?2)
-ON CONFLICT (name) DO UPDATE SET wakes = wakes + excluded.wakes
-RETURNING wakes;
+-- Count the notifies of a channel.
+UPDATE alkstore_channel SET wakes = wakes + ?2 WHERE name = ?1;
+
+-- name: begin
+-- Count the first notifies of a channel.
+INSERT INTO alkstore_channel (name, wakes) VALUES (?1, ?2);
 
 -- name: note
 -- Leave a notify for those who listen without alkstore.
