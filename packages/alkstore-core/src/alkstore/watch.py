@@ -53,9 +53,12 @@ class Hub:
             watch.note_reconnected()
 
     def fail(self, error: DatabaseError) -> None:
-        """End every watch: nothing can be heard any more. Watches opened later are not touched."""
+        """End every watch: nothing can be heard any more. Watches opened later are not touched, nor those of the clock,
+        which hear nothing: who waits for an instant to renew a lease must not lose it to a deaf store.
+        """
         for watch in self._all():
-            watch.end(error)
+            if watch.topic.kind is not TopicKind.CLOCK:
+                watch.end(error)
 
     def aclose(self) -> None:
         """End every watch with CLOSED, and refuse new ones."""
