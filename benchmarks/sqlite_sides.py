@@ -9,9 +9,10 @@ does. `Stepwise` takes a hop a statement, as most programs do.
 """
 
 import asyncio
+import random
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -29,8 +30,9 @@ __all__ = ["Bare", "Blind", "Durability", "Ours", "Side", "Stepwise", "Tasks"]
 T = TypeVar("T")
 Durability: TypeAlias = Literal["power", "process"]
 Rows: TypeAlias = list[Any]
-Step: TypeAlias = tuple[str, Sequence[Any], bool]
-"""A statement, its parameters, and whether these are many rows."""
+Tells: TypeAlias = Literal["rows", "many", "id"]
+Step: TypeAlias = tuple[str, Sequence[Any], Tells]
+"""A statement, its parameters, and what it tells: its rows, nothing (the parameters are many rows), or the id given."""
 Steps: TypeAlias = Generator[Step, Rows, T]
 
 QUEUE: Final = statements.load("alkstore_sqlite", "queue")
@@ -107,31 +109,41 @@ def _now() -> int:
 
 
 def _insert_many(rows: list[list[object]]) -> Steps[range]:
-    answer = yield QUEUE["insert"], rows[0], False
-    ids = range(answer[0][0], answer[0][0] + len(rows))
+    ((first,),) = yield QUEUE["insert"], rows[0], "id"
+    ids = range(first, first + len(rows))
     rest = [(*row, id) for row, id in zip(rows[1:], ids[1:], strict=True)]
-    yield QUEUE["insert_next"], rest, True
+    yield QUEUE["insert_next"], rest, "many"
     return ids
 
 
 def _claim(count: int) -> Steps[Rows]:
     now = _now()
-    stirred = yield QUEUE["is_stirred"], (NAME, now), False
+    stirred = yield QUEUE["is_stirred"], (NAME, now), "rows"
     assert not stirred[0][0]
-    rows = yield QUEUE["claim"], (NAME, count, WORKER, now), False
-    return rows
+    return (yield from _claim_blindly(count, now))
+
+
+def _claim_blindly(count: int, now: int) -> Steps[Rows]:
+    rows = yield QUEUE["first_in_line"], (NAME, now, count), "rows"
+    held = [(row[0], 1, WORKER, now + row[10], random.getrandbits(63)) for row in rows]
+    yield QUEUE["hold"], held, "many"
+    return held
 
 
 def _append(data: list[bytes]) -> Steps[int]:
     now = _now()
-    answer = yield STREAM["grow"], (NAME, len(data)), False
-    ((stream, head),) = answer
+    yield STREAM["grow"], (NAME, len(data)), "rows"
+    ((stream, head),) = yield STREAM["find"], (NAME,), "rows"
     rows = [(stream, head - len(data) + at, None, each, b"{}", now) for at, each in enumerate(data, 1)]
     if len(rows) == 1:
-        yield STREAM["append"], rows[0], False
+        yield STREAM["append"], rows[0], "rows"
     else:
-        yield STREAM["append"], rows, True
+        yield STREAM["append"], rows, "many"
     return int(head)
+
+
+def _begin_stream() -> Steps[None]:
+    yield STREAM["begin"], (NAME, 0), "id"
 
 
 def _ack(row: Sequence[Any], now: int) -> tuple[object, ...]:
@@ -140,7 +152,7 @@ def _ack(row: Sequence[Any], now: int) -> tuple[object, ...]:
 
 def _ack_many(rows: Rows) -> Steps[None]:
     now = _now()
-    yield QUEUE["ack_quietly"], [_ack(row, now) for row in rows], True
+    yield QUEUE["ack"], [_ack(row, now) for row in rows], "many"
 
 
 # ---------------------------------------------------------------- bare
@@ -167,10 +179,9 @@ class _Connection(sqlite3.Connection):
         rows: Rows | None = None
         try:
             while True:
-                text, values, is_many = next(sql) if rows is None else sql.send(rows)
-                rows = (
-                    self.executemany(text, values).fetchall() if is_many else execute(text, values).fetchall()
-                )
+                text, values, tells = next(sql) if rows is None else sql.send(rows)
+                cursor = self.executemany(text, values) if tells == "many" else execute(text, values)
+                rows = [(cursor.lastrowid,)] if tells == "id" else cursor.fetchall()
         except StopIteration as stop:
             execute("COMMIT")
             return _Answer(stop.value)
@@ -190,6 +201,7 @@ class Bare:
         self._db = await aiosqlite.connect(
             path, isolation_level=None, cached_statements=256, factory=_opener(self.factory, durability)
         )
+        await self.run(_begin_stream())
         return self
 
     async def close(self) -> None:
@@ -200,8 +212,7 @@ class Bare:
         return result
 
     async def enqueue(self) -> object:
-        rows = await self._db.execute_fetchall(QUEUE["insert"], _row(_now()))
-        return next(iter(rows))[0]
+        return (await self._db.execute(QUEUE["insert"], _row(_now()))).lastrowid
 
     async def enqueue_many(self, count: int) -> object:
         now = _now()
@@ -212,8 +223,8 @@ class Bare:
 
     async def claim_and_ack(self) -> None:
         (row,) = await self.claim(1)
-        acked: Iterable[Any] = await self._db.execute_fetchall(QUEUE["ack"], _ack(row, _now()))
-        assert acked
+        acked = await self._db.execute(QUEUE["ack"], _ack(row, _now()))
+        assert acked.rowcount == 1
 
     async def claim_and_ack_many(self, count: int) -> None:
         rows = await self.claim(count)
@@ -228,11 +239,10 @@ class Bare:
 
 
 class Blind(Bare):
-    """As `Bare`, but it claims without a look at what time has changed: a lesser promise, in one statement."""
+    """As `Bare`, but it claims without a look at what time has changed: a lesser promise."""
 
     async def claim(self, count: int) -> Rows:
-        rows = await self._db.execute_fetchall(QUEUE["claim"], (NAME, count, WORKER, _now()))
-        return list(rows)
+        return await self.run(_claim_blindly(count, _now()))
 
 
 class Tasks(Bare):
@@ -270,19 +280,20 @@ class Stepwise(Bare):
             await db.execute_fetchall("BEGIN IMMEDIATE")
             try:
                 while True:
-                    text, values, is_many = next(steps) if rows is None else steps.send(rows)
-                    rows = await self._step(text, values, is_many)
+                    rows = await self._step(*(next(steps) if rows is None else steps.send(rows)))
             except StopIteration as stop:
                 await db.execute_fetchall("COMMIT")
                 result: T = stop.value
                 return result
 
-    async def _step(self, text: str, values: Sequence[Any], is_many: bool) -> Rows:
-        if is_many:
-            cursor = await self._db.executemany(text, values)
-            await cursor.close()
-            return []
-        return list(await self._db.execute_fetchall(text, values))
+    async def _step(self, text: str, values: Sequence[Any], tells: Tells) -> Rows:
+        if tells == "rows":
+            return list(await self._db.execute_fetchall(text, values))
+        cursor = await (
+            self._db.executemany(text, values) if tells == "many" else self._db.execute(text, values)
+        )
+        await cursor.close()
+        return [(cursor.lastrowid,)]
 
 
 def _opener(kind: type[sqlite3.Connection], durability: Durability) -> Callable[..., sqlite3.Connection]:
