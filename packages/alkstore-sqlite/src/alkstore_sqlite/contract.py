@@ -100,16 +100,24 @@ class SqliteFactory(SingleFileFactory):
     def make_store(self, **options: Any) -> Store:
         return SqliteStore(self.path, clock=self.clock, random=self.random, **options)
 
+    async def settle(self) -> None:
+        # What ended before now is not what a look is repeated for.
+        for store in self._stores:
+            self._hops[store] = _engine_of(store).hops
+        await super().settle()
+
     async def settled(self, store: Store) -> bool:
-        engine = cast(SqliteEngine, store._engine)
+        engine = _engine_of(store)
         turns, looks = 0, 0
         while engine.is_at_work and looks < ENOUGH_LOOKS:
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
             looks = looks + 1 if turns > QUICK_TURNS and engine.is_held_up and self._is_locked() else 0
-        hops, self._hops[store] = self._hops.get(store), engine.hops
+        hops = self._hops.get(store)
         # A look costs a change of threads, so it waits for a round in which nothing else moved any more.
-        return engine.hops != hops or await engine.look()
+        is_news = engine.hops == hops and await engine.look()
+        self._hops[store] = engine.hops
+        return is_news or engine.hops != hops
 
     def _is_locked(self) -> bool:
         try:
@@ -184,6 +192,10 @@ class SqliteFactory(SingleFileFactory):
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             found += [f"foreign key: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
         return None if found == ["ok"] else "; ".join(found)
+
+
+def _engine_of(store: Store) -> SqliteEngine:
+    return cast(SqliteEngine, store._engine)
 
 
 class _Business:
