@@ -66,18 +66,15 @@ class Batcher:
         self._settles = _Lane(engine.settle_jobs, _settle_size)
         self._events = _Lane(engine.append_events, lambda event: len(event.payload) + len(event.headers))
         self._wakes = _Lane(_answering(engine.notify), lambda wake: len(wake.payload or b""))
-
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
-        return await self._jobs.submit(jobs)
-
-    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
-        return await self._settles.submit(settles)
-
-    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
-        return await self._events.submit(events)
-
-    async def notify(self, wakes: Sequence[NewWake]) -> None:
-        await self._wakes.submit(wakes)
+        # The lanes' own methods: one more coroutine in between is a tenth of what a call costs here.
+        self.insert_jobs: Final[Callable[[Sequence[NewJob]], Awaitable[Sequence[int]]]] = self._jobs.submit
+        self.settle_jobs: Final[Callable[[Sequence[Settle]], Awaitable[Sequence[int | None]]]] = (
+            self._settles.submit
+        )
+        self.append_events: Final[Callable[[Sequence[NewEvent]], Awaitable[Sequence[int]]]] = (
+            self._events.submit
+        )
+        self.notify: Final[Callable[[Sequence[NewWake]], Awaitable[object]]] = self._wakes.submit
 
     async def close(self, limit: float = CLOSE_LIMIT) -> None:
         """Refuse further calls with `Closed` and let those accepted finish, for so many seconds.
@@ -145,7 +142,8 @@ class _Lane(Generic[Item, Result]):
         if not items:
             return ()
         if self._is_busy:
-            call: _Call[Item, Result] = _Call(items, sum(map(self._size, items)))
+            size = self._size(items[0]) if len(items) == 1 else sum(map(self._size, items))
+            call: _Call[Item, Result] = _Call(items, size)
             self._line.append(call)
             return await call.answer
         self._is_busy = True

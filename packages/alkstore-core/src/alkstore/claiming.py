@@ -8,7 +8,7 @@ attempt back.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -26,7 +26,7 @@ WANTS_A_ROUND: Final = 1_000
 class Settler(Protocol):
     """What takes settles: the engine, or the batcher before it."""
 
-    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]: ...
+    def settle_jobs(self, settles: Sequence[Settle]) -> Awaitable[Sequence[int | None]]: ...
 
 
 class Want:

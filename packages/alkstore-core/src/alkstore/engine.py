@@ -119,12 +119,15 @@ class Traits:
 
     Attributes:
         batches: A call costs I/O, so core merges what is awaited at the same time, and claims in a task of its own.
+        gives_back: A `claim_jobs` that is cancelled releases by itself what it took, so a claim that does not wait may be
+            made in its caller's task.
         notify_limit: Greatest encoded size of a notify payload in bytes; None for no limit.
         outside_tx: A write beside an open transaction can land before that transaction ends.
         durable: Storage outlives the process.
     """
 
     batches: bool = False
+    gives_back: bool = False
     notify_limit: int | None = None
     outside_tx: bool = True
     durable: bool = False
@@ -152,7 +155,8 @@ class QueueEngine(Protocol):
         not expired. Sets PROCESSING, worker_id, deadline = now + the row's stamp, attempts + 1 and a new token. Moves
         at most 1,000 lapsed rows without attempts left to DEAD on the way ("visibility timeout lapsed on the last
         attempt") and never comes back short because of them or of expired ones. A row that an open transaction acked
-        is passed over. Cost: one round trip, O(log n). Rows: Q-05 to Q-08, Q-16.
+        is passed over. What a cancelled call took lapses, or is released (`Traits.gives_back`). Cost: one round trip,
+        O(log n). Rows: Q-05 to Q-08, Q-16.
         """
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:

@@ -290,8 +290,9 @@ class Queue:
         store._check(operation, None, write=True)
         if count <= 0:
             return []
-        if store._engine.traits.batches:
-            # A cancelled claim's outcome is unknown on engines with I/O, so the pump's task claims.
+        traits = store._engine.traits
+        if traits.batches and not traits.gives_back:
+            # What a cancelled claim took would be nobody's until it lapses, so the pump's task claims.
             records = await store._pump(self._name).claim(Want(worker, count, waits=False))
         else:
             records = (await store._engine.claim_jobs(self._name, (worker,) * count)).jobs

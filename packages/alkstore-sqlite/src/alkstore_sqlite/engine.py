@@ -5,6 +5,7 @@ other processes commit (`watcher.py`). Each area says in statements what a chang
 them runs where.
 """
 
+import logging
 import os
 import random
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from alkstore.engine import (
     NewJob,
     NewSchedule,
     NewWake,
+    Release,
     ScheduleRecord,
     Settle,
     Taken,
@@ -35,7 +37,7 @@ from alkstore.engine import (
     Traits,
     Watch,
 )
-from alkstore.errors import Closed, InvalidArgument, show
+from alkstore.errors import AlkstoreError, Closed, InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.stamps import Duration
 from alkstore_sqlite import lock as _lock
@@ -65,7 +67,9 @@ from alkstore_sqlite.writer import Writer
 
 __all__ = ["OMITTED", "SqliteEngine", "SqliteStore", "alkstore_engine"]
 
-TRAITS: Final = Traits(batches=True, notify_limit=None, outside_tx=False, durable=True)
+LOGGER: Final = logging.getLogger("alkstore")
+
+TRAITS: Final = Traits(batches=True, gives_back=True, notify_limit=None, outside_tx=False, durable=True)
 
 _NO_SERVER: Final = "there is no server and no connection that could be lost"
 _NO_CLUSTER: Final = "a file is copied whole; there is no other server to restore it into"
@@ -136,13 +140,23 @@ class SqliteEngine:
         claimed, began = None, None
         try:
             while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
-                work = Work(partial(_queue.claim, queue, worker_ids))
+                work = Work(partial(_queue.claim, queue, worker_ids), self._give_back)
                 claimed = (await self._writer.do(work)).result()
                 began = work.began
             return claimed
         finally:
             is_short = claimed is not None and len(claimed.jobs) < len(worker_ids)
             self._wakes.claim_ended(queue, began, claimed.next_at if claimed else None, is_short)
+
+    def _give_back(self, claimed: Claimed | None) -> None:
+        if claimed is not None and claimed.jobs:
+            self._writer.start(self._release(claimed.jobs))
+
+    async def _release(self, jobs: Sequence[JobRecord]) -> None:
+        try:
+            await self.settle_jobs([Release(job.queue, job.id, job.token or 0) for job in jobs])
+        except AlkstoreError as error:
+            LOGGER.warning("could not give back %d claimed jobs, they lapse: %s", len(jobs), error)
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         return await self._writer.run(partial(_queue.settle, settles))

@@ -32,12 +32,14 @@ Operation = Callable[[int], Steps[Change[T]]]
 class Work(Generic[T]):
     """One operation on its way: what came of it, and when it had the write lock."""
 
-    __slots__ = ("_result", "began", "done", "error", "operation", "since", "woken")
+    __slots__ = ("_result", "began", "done", "error", "operation", "since", "undo", "woken")
 
     _result: T
 
-    def __init__(self, operation: Operation[T]) -> None:
+    def __init__(self, operation: Operation[T], undo: Callable[[T], object] | None = None) -> None:
         self.operation = operation
+        self.undo = undo
+
         self.since = time.monotonic()
         self.done: asyncio.Future[None] | None = None
         self.error: Exception | None = None
@@ -50,6 +52,12 @@ class Work(Generic[T]):
 
     def keep(self, change: Change[T]) -> None:
         self._result, self.woken = change
+
+    def take_back(self) -> None:
+        """Undo what landed for somebody who has gone. Once, however often it is called."""
+        undo, self.undo = self.undo, None
+        if undo is not None and self.error is None:
+            undo(self._result)
 
     def result(self) -> T:
         """Give what came of it.

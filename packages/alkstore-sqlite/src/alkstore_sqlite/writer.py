@@ -130,9 +130,14 @@ class Writer:
             finally:
                 self._hand_on()
             return work
-        work.done = asyncio.get_running_loop().create_future()
+        done = work.done = asyncio.get_running_loop().create_future()
         self._stand(work)
-        await work.done
+        try:
+            await done
+        except asyncio.CancelledError:
+            if done.done() and not done.cancelled():  # answered, but the cancellation reached the task first
+                work.take_back()
+            raise
         return work
 
     async def _hop(self, works: Sequence[Work[Any]]) -> None:
@@ -146,7 +151,7 @@ class Writer:
             if program is None:
                 self._give_up(works, Closed("store"))
             else:
-                program.leave_to(lambda: self._finish(works))
+                program.leave_to(lambda: self._finish(works, is_left=True))
             raise
         except Exception as error:  # it could not be handed over, so nothing was done
             self._give_up(works, error)
@@ -158,13 +163,15 @@ class Writer:
             work.error = told(error, self.link.path)
         self._finish(works)
 
-    def _finish(self, works: Sequence[Work[Any]]) -> None:
+    def _finish(self, works: Sequence[Work[Any]], *, is_left: bool = False) -> None:
         for work in works:
             woken, work.woken = work.woken, ()  # this may come twice after a cancellation
             if woken:
                 self._landed(woken)
             if work.error is not None and is_broken(work.error):
                 self._is_broken = True
+            if is_left or (work.done is not None and work.done.cancelled()):
+                work.take_back()
             _answer(work)
 
     # ------------------------------------------------------------ the line
@@ -293,6 +300,8 @@ class Writer:
 
     async def close(self) -> None:
         """Refuse everything, end what stands in line, and close the connection after what it has in hand."""
+        if self._chores:
+            await asyncio.wait(self._chores, timeout=LAST_CALL)  # a transaction to undo, claims to give back
         self._is_closed = True
         self.wait.abort.set()
         while self._line:
