@@ -40,6 +40,9 @@ __all__ = ["MakeFactory", "SingleFileBackend", "SingleFileColumn", "SingleFileFa
 
 FILE: Final = "alkstore.db"
 
+SHARED: Final = "-shm"
+"""How the file ends, as SQLite names it, by which processes that run at the same time agree."""
+
 MEMORY: Final = "/dev/shm"
 """Where Linux keeps files in memory: a run commits some 100,000 times, and a sync costs nothing there."""
 
@@ -117,8 +120,8 @@ class SingleFileFactory(ABC):
     async def crash(self, store: Store, kind: Crash) -> None:
         """Go on with a copy of the files as they are now; only then is the old store closed, out of sight.
 
-        After KILL everything is there that a killed process leaves. After DROP what lies beside the file for processes
-        that run at the same time (shared memory) is gone as well, as after the machine went down or the file was moved.
+        After KILL everything is there that a killed process leaves. After DROP the file by which processes that run at the
+        same time agree is gone as well, as after the machine went down or the file was moved.
         """
         for other in list(self._stores):
             if other is not store and await _is_open(other):
@@ -189,9 +192,11 @@ async def _is_open(store: Store) -> bool:
 
 def _copy(before: Path, after: Path, kind: Crash) -> None:
     after.mkdir()
-    for file in sorted(before.iterdir()):
-        if kind is Crash.KILL or not file.name.endswith("-shm"):
-            shutil.copyfile(file, after / file.name)
+    files = {file.name: file for file in before.iterdir()}
+    shared = [name for name in files if name.endswith(SHARED)]
+    # The locks are on the shared memory, and gone once it was opened and closed here: it comes last.
+    for name in [*sorted(files.keys() - shared), *(shared if kind is Crash.KILL else ())]:
+        shutil.copyfile(files[name], after / name)
 
 
 def _elsewhere(

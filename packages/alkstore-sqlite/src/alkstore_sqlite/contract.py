@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -76,6 +76,10 @@ ENOUGH_LOOKS: Final = 5
 """Looks in a row at a lock that is held, after which it is a transaction's and no longer one commit's."""
 
 
+HOP_MILLISECONDS: Final = 100
+"""Real time for which a hop has the write lock at most; who has it for longer is an open transaction."""
+
+
 def register(registry: Registrar) -> None:
     """Register the column; the entry point ``alkstore.contract_engines`` names this function."""
     registry.register(
@@ -131,11 +135,13 @@ class SqliteFactory(SingleFileFactory):
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        # An open read keeps the -wal file from being begun anew, and what it has read from being written past it into the
-        # database: copies of the two, taken one after the other beside a writer, are together what a kill would leave.
+        # Without the write lock a writer may begin the -wal file anew between two reads of a copy: old frames would then be
+        # replayed over a newer database. A checkpoint may go on: it writes what the -wal file holds, and will hold.
         with outsider(self.path) as connection:
-            connection.execute("BEGIN")
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {HOP_MILLISECONDS}")
+            # A transaction that is open has the lock itself, and writes nothing while the event loop stands still.
+            with suppress(sqlite3.OperationalError):
+                connection.execute("BEGIN IMMEDIATE")
             yield
 
     @classmethod
