@@ -294,6 +294,9 @@ class TopicKind(enum.Enum):
     SCHEDULE = "schedule"
     CLOCK = "clock"
 
+    # Enum's own is a call of a Python function, and every commit looks up the topics that it touched.
+    __hash__ = object.__hash__
+
 
 class Topic(NamedTuple):
     """One thing to wait for. SCHEDULE (any schedule changed) and CLOCK have an empty name."""

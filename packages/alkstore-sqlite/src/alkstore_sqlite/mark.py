@@ -121,6 +121,8 @@ class Board:
         self._topics: dict[Topic, Watched] = {}
         self.version = 0
         """Moves with every change, so that nothing is copied twice."""
+        self.is_empty = True
+        """Whether nobody waits for anything: every commit asks."""
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -137,6 +139,7 @@ class Board:
             with self._lock:
                 self._topics[topic] = watched
                 self.version += 1
+                self.is_empty = False
         return watched
 
     def forget(self, topic: Topic) -> None:
@@ -144,6 +147,7 @@ class Board:
         with self._lock:
             if self._topics.pop(topic, None) is not None:
                 self.version += 1
+                self.is_empty = not self._topics
 
     def copy(self) -> tuple[int, list[Watched]]:
         """Give the topics of this moment and their version."""

@@ -75,6 +75,8 @@ class Wakes:
 
     def landed(self, woken: Iterable[Woken]) -> None:
         """Wake whom a commit of this store concerns."""
+        if self._board.is_empty:
+            return
         for topic, mark in woken:
             watched = self._board.get(topic)
             if watched is not None and (mark is None or watched.hear((mark,))):
@@ -112,6 +114,8 @@ class Wakes:
 
     def claim_begins(self, queue: str) -> None:
         """A claim of this store's was handed to the writer."""
+        if self._board.is_empty:
+            return
         watched = self._board.get(Topic(TopicKind.QUEUE, queue))
         if watched is not None:
             watched.begin_claim()
@@ -121,6 +125,8 @@ class Wakes:
 
         The later in its hold of the lock, the better: what the watcher read before then is no news to it.
         """
+        if self._board.is_empty:
+            return
         topic = Topic(TopicKind.QUEUE, queue)
         watched = self._board.get(topic)
         if watched is not None and watched.end_claim(began, next_at if short else None):
