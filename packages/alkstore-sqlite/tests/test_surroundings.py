@@ -164,7 +164,7 @@ MOUNTS = r"""
 40 27 0:40 / /mnt/nas rw,relatime shared:2 master:3 - nfs4 nas:/export rw,vers=4.2
 41 27 0:41 / /mnt/with\040space rw - cifs //nas/share rw
 42 40 254:1 / /mnt/nas/local rw - xfs /dev/vdb rw
-43 27 0:43 / /home/ada/remote rw - fuse.sshfs ada@host: rw
+43 27 0:43 / /media/ada/remote rw - fuse.sshfs ada@host: rw
 44 27 0:44 / /twice rw - ext4 /dev/vdc rw
 45 44 0:45 / /twice rw - ceph mon:/ rw
 46 27 0:46 / /hidden rw - nfs nas:/x rw
@@ -184,7 +184,7 @@ not a line of this form
         ("/mnt/nas2/app.db", None),
         ("/mnt/nas/local/app.db", None),
         ("/mnt/with space/app.db", "SMB"),
-        ("/home/ada/remote/deep/app.db", "another machine"),
+        ("/media/ada/remote/deep/app.db", "another machine"),
         ("/twice/app.db", "many machines"),
         ("/hidden/app.db", None),
         ("/mnt/c/app.db", "another system"),

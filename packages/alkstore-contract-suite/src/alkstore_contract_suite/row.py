@@ -66,7 +66,19 @@ class RowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One test function of one row of the contract."""
+    """One test function of one row of the contract.
+
+    Attributes:
+        id: The row's id in the contract; several functions may share it, each with its own modes.
+        text: The promise, in a sentence.
+        oracle: What is looked at to know that the promise was kept.
+        modes: How the promise is checked; one case for each.
+        needs: Capabilities without which an engine cannot express this; "second" and the like imply theirs.
+        kills: Names of broken engines on which this very function fails.
+        depends: Rows without which this one says nothing; if one of them failed this one is BLOCKED.
+        hints: What an engine's author may want to look at first.
+        bare: The case begins with storage that nobody has opened yet; it opens its stores itself.
+    """
 
     id: str
     name: str
@@ -117,16 +129,7 @@ def row(
 ) -> Callable[[RowFunction], RowFunction]:
     """Declare a coroutine function as a test of one row of the contract.
 
-    Args:
-        id: The row's id in the contract; several functions may share it, each with its own modes.
-        text: The promise, in a sentence.
-        oracle: What is looked at to know that the promise was kept.
-        modes: How the promise is checked; one case for each.
-        needs: Capabilities without which an engine cannot express this; "second" and the like imply theirs.
-        kills: Names of broken engines on which this very function fails.
-        depends: Rows without which this one says nothing; if one of them failed this one is BLOCKED.
-        hints: What an engine's author may want to look at first.
-        bare: The case begins with storage that nobody has opened yet; it opens its stores itself.
+    The arguments are the fields of `Row`.
 
     Raises:
         RowError: The id is not in the contract, or the declaration cannot be read.
