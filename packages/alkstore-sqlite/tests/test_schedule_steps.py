@@ -1,41 +1,17 @@
 import logging
 import sqlite3
-from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 import pytest
+from tables import plan
 
 from alkstore.engine import Fired, NewSchedule, ScheduleRecord, Topic, TopicKind
 from alkstore.interval import CATCH_UP
 from alkstore.numbers import MAX_INSTANT
 from alkstore_sqlite import lock, schedule
-from alkstore_sqlite.connection import Row, Steps, Woken, bind, perform, run_statement
+from alkstore_sqlite.connection import Row, Woken, perform
 
 SCHEDULES = Topic(TopicKind.SCHEDULE)
-
-
-@pytest.fixture
-def connection() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    initial = resources.files("alkstore_sqlite") / "migrations" / "0001_initial.sql"
-    connection.executescript(initial.read_text(encoding="utf-8"))
-    yield connection
-    connection.close()
-
-
-def plan(connection: sqlite3.Connection, steps: Steps[Any]) -> list[str]:
-    details: list[str] = []
-    rows: list[Row] | None = None
-    while True:
-        try:
-            statement = steps.send(rows)  # type: ignore[arg-type]
-        except StopIteration:
-            return details
-        sample = statement.parameters[0] if statement.is_many else statement.parameters
-        looked = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", bind(sample))
-        details += [row[3] for row in looked]
-        rows = run_statement(connection, statement)
 
 
 def rule(

@@ -1,45 +1,15 @@
 import sqlite3
-from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import plan, with_tables
 
 from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
 from alkstore_sqlite import stream
-from alkstore_sqlite.connection import Row, Steps, Woken, bind, perform, run_statement
+from alkstore_sqlite.connection import Woken, perform
 
 FIRST, LAST = -(2**63), 2**63 - 1
-
-
-def with_tables(path: str | Path, *, encoding: str = "UTF-8") -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, timeout=0)
-    connection.execute(f"PRAGMA encoding = '{encoding}'")
-    initial = resources.files("alkstore_sqlite") / "migrations" / "0001_initial.sql"
-    connection.executescript(initial.read_text(encoding="utf-8"))
-    return connection
-
-
-@pytest.fixture
-def connection() -> Iterator[sqlite3.Connection]:
-    connection = with_tables(":memory:")
-    yield connection
-    connection.close()
-
-
-def plan(connection: sqlite3.Connection, steps: Steps[Any]) -> list[str]:
-    details: list[str] = []
-    rows: list[Row] | None = None
-    while True:
-        try:
-            statement = steps.send(rows)  # type: ignore[arg-type]
-        except StopIteration:
-            return details
-        sample = statement.parameters[0] if statement.is_many else statement.parameters
-        looked = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", bind(sample))
-        details += [row[3] for row in looked]
-        rows = run_statement(connection, statement)
 
 
 def event(stream: str, payload: bytes = b"1", key: str | None = None) -> NewEvent:
