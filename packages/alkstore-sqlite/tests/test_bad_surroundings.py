@@ -151,16 +151,18 @@ async def test_a_file_that_was_moved_is_an_error_until_it_is_back(tmp_path: Path
         (tmp_path / "a.db").rename(tmp_path / "away.db")
 
         with pytest.raises(FileReplaced, match="put it back"):
+            for _ in range(10_000):  # a look at the file's place counts for a millisecond
+                await mail.enqueue("first")
+        with pytest.raises(FileReplaced, match="put it back"):
             await mail.enqueue("lost")
-        with pytest.raises(DatabaseError, match=r"put it back|cannot be opened: it is missing"):
-            await mail.enqueue("lost")
-        with pytest.raises(DatabaseError, match=r"put it back|cannot be opened: it is missing"):
+        with pytest.raises(FileReplaced, match="put it back"):
             await mail.stats()
         assert not (tmp_path / "a.db").exists()
         (tmp_path / "away.db").rename(tmp_path / "a.db")
         await mail.enqueue("last")
 
-        assert [job.payload for job in await mail.list()] == ["first", "last"]
+        payloads = [job.payload for job in await mail.list(limit=20_000)]
+        assert payloads == ["first"] * (len(payloads) - 1) + ["last"]
 
 
 async def test_a_damaged_page_is_an_error_and_a_mended_file_is_read_again(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from alkstore.errors import Closed
 from alkstore_sqlite.errors import FileReplaced, is_busy
 
 __all__ = [
+    "TRUST",
     "Change",
     "Connection",
     "Errand",
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+TRUST: Final = 0.001
+"""Seconds for which a look at a file's place counts: one at every commit would be a tenth of what a small one costs."""
 
 SHORTEST_PAUSE: Final = 0.000_1
 LONGEST_PAUSE: Final = 0.005
@@ -69,14 +73,12 @@ class Statement(NamedTuple):
 
     Attributes:
         is_many: The parameters are many rows; it tells the number of rows changed.
-        is_alone: It is the whole of its operation, so it can commit by itself.
         tells: What it answers.
     """
 
     sql: str
     parameters: Sequence[Any] = ()
     is_many: bool = False
-    is_alone: bool = False
     tells: Tells = Tells.ROWS
 
 
@@ -114,6 +116,7 @@ class Connection(sqlite3.Connection):
     place: "Place | None" = None
     ran = 0
     """Programs that have run."""
+    _trusted_until = 0.0
 
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
         if isinstance(sql, str):
@@ -143,8 +146,10 @@ class Connection(sqlite3.Connection):
 
     def check_place(self) -> None:
         """Refuse to go on in a file that is not the one at its path any more."""
-        if self.place is not None:
+        now = time.monotonic()
+        if now >= self._trusted_until and self.place is not None:
             self.place.check()
+            self._trusted_until = now + TRUST
 
     def roll_back(self) -> None:
         """End a transaction if there is one; what fails here must not hide the error that led here."""
@@ -313,7 +318,7 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
 
 def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
     """Run one statement, and give its answer."""
-    sql, parameters, is_many, _, tells = statement
+    sql, parameters, is_many, tells = statement
     if is_many:
         rows = [bind(row) for row in parameters] if IS_STRICT else parameters
         return [(connection.executemany(sql, rows).rowcount,)]

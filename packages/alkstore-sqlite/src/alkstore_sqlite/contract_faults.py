@@ -1,5 +1,6 @@
 """What the contract suite lets go wrong with the file, brought about by SQLite, by the file system or by the engine's own end."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import aiosqlite
 
 from alkstore import Store
+from alkstore_sqlite.connection import TRUST
 from alkstore_sqlite.engine import SqliteEngine
 
 __all__ = ["commit_fails", "outsider", "read_only", "storage_away", "storage_full", "watcher_dies"]
@@ -106,6 +108,7 @@ async def storage_away(path: Path, store: Store) -> AsyncIterator[None]:
     """Take the file's folder away and back, as with a volume that is unmounted."""
     away = path.parent.with_name(f"{path.parent.name}-away")
     os.rename(path.parent, away)
+    await asyncio.sleep(2 * TRUST)  # a look at where the file is counts for that long
     try:
         yield
     finally:

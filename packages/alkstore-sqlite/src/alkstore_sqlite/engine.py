@@ -127,7 +127,7 @@ class SqliteEngine:
     # ------------------------------------------------------------ jobs
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
-        return await self._writer.run(partial(_queue.insert, jobs))
+        return await self._writer.run(partial(_queue.insert, jobs), is_single=len(jobs) == 1)
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         return await self._readers.run(lambda: _queue.find(queue, where))
@@ -141,7 +141,8 @@ class SqliteEngine:
         try:
             while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
                 work = Work(partial(_queue.claim, queue, worker_ids), self._give_back)
-                claimed = (await self._writer.do(work)).result()
+                await self._writer.do(work)
+                claimed = work.result()
                 began = work.began
             return claimed
         finally:
@@ -159,13 +160,13 @@ class SqliteEngine:
             LOGGER.warning("could not give back %d claimed jobs, they lapse: %s", len(jobs), error)
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
-        return await self._writer.run(partial(_queue.settle, settles))
+        return await self._writer.run(partial(_queue.settle, settles), is_single=len(settles) == 1)
 
     async def sweep_jobs(self, queue: str) -> int:
         return await self._writer.run(partial(_queue.sweep, queue))
 
     async def purge_jobs(self, queue: str, older_than: int) -> int:
-        return await self._writer.run(partial(_queue.purge, queue, older_than))
+        return await self._writer.run(partial(_queue.purge, queue, older_than), is_single=True)
 
     # ------------------------------------------------------------ streams
 
@@ -179,7 +180,7 @@ class SqliteEngine:
         return await self._readers.run(lambda: _stream.head(stream))
 
     async def trim_events(self, stream: str, horizon: int) -> int:
-        return await self._writer.run(lambda _: _stream.trim(stream, horizon))
+        return await self._writer.run(lambda _: _stream.trim(stream, horizon), is_single=True)
 
     async def read_offsets(self, stream: str, consumer: str | None = None) -> Mapping[str, int]:
         return await self._readers.run(lambda: _stream.offsets(stream, consumer))
@@ -204,7 +205,7 @@ class SqliteEngine:
         return await self._writer.run(partial(_lock.take, name, ttl))
 
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
-        return await self._writer.run(partial(_lock.renew, name, fence, ttl))
+        return await self._writer.run(partial(_lock.renew, name, fence, ttl), is_single=True)
 
     async def list_locks(self) -> Sequence[LockRecord]:
         return await self._readers.run(lambda: _lock.held(self._clock.now()))

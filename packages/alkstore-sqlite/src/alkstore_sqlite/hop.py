@@ -17,7 +17,6 @@ from alkstore_sqlite.connection import (
     Wait,
     Woken,
     perform,
-    run_statement,
 )
 from alkstore_sqlite.errors import is_busy, translate
 
@@ -32,15 +31,25 @@ Operation = Callable[[int], Steps[Change[T]]]
 class Work(Generic[T]):
     """One operation on its way: what came of it, and when it had the write lock."""
 
-    __slots__ = ("_result", "began", "done", "error", "operation", "since", "undo", "woken")
+    __slots__ = ("_result", "began", "done", "error", "is_single", "operation", "since", "undo", "woken")
 
     _result: T
 
-    def __init__(self, operation: Operation[T], undo: Callable[[T], object] | None = None) -> None:
+    def __init__(
+        self, operation: Operation[T], undo: Callable[[T], object] | None = None, *, is_single: bool = False
+    ) -> None:
+        """Prepare.
+
+        Args:
+            operation: What is to be done.
+            undo: Called with the result if nobody is there to take it.
+            is_single: It is one statement at most, so it can commit by itself, without a BEGIN and a COMMIT around it.
+        """
         self.operation = operation
         self.undo = undo
-
-        self.since = time.monotonic()
+        self.is_single = is_single
+        self.since = 0.0
+        """time.monotonic() when it came to stand in line; 0 if it found the writer idle."""
         self.done: asyncio.Future[None] | None = None
         self.error: Exception | None = None
         self.woken: Sequence[Woken] = ()
@@ -85,9 +94,9 @@ class Hop(Errand):
         self._is_committing = False
 
     def work(self, connection: Connection) -> None:
-        if len(self._works) == 1 and self._commits_by_itself(connection, self._works[0]):
+        if len(self._works) == 1 and self._works[0].is_single and self._do_single(connection, self._works[0]):
             return
-        patience = self._patience = Patience(self._wait, self._works[0].since)
+        patience = self._patience = Patience(self._wait, self._works[0].since or None)
         connection.begin(patience)
         began, now = time.monotonic(), self._clock.now()
         try:
@@ -100,30 +109,18 @@ class Hop(Errand):
             connection.roll_back()
             raise
 
-    def _commits_by_itself(self, connection: Connection, work: Work[Any]) -> bool:
-        """Do an operation of one statement, which spares it a BEGIN and a COMMIT; False if it is to be done otherwise."""
-        steps = work.operation(self._clock.now())
-        try:
-            statement = next(steps)
-        except StopIteration as stop:
-            work.keep(stop.value)
-            return True
-        if not statement.is_alone:
-            return False
+    def _do_single(self, connection: Connection, work: Work[Any]) -> bool:
+        """Do what is one statement, which commits by itself; False if somebody else has the lock, and nothing was done."""
         connection.check_place()
+        steps = work.operation(self._clock.now())
         self._is_committing = True
-        work.began = time.monotonic()
         try:
-            rows = run_statement(connection, statement)
+            work.keep(perform(connection, steps))
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-            self._is_committing = False  # somebody else has the lock: wait for it, and read the clock again
-            return False
-        try:
-            steps.send(rows)
-        except StopIteration as stop:
-            work.keep(stop.value)
+            self._is_committing = False
+            return False  # wait for the lock, and read the clock again
         return True
 
     def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:

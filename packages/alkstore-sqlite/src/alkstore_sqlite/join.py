@@ -228,7 +228,7 @@ async def _run(connection: aiosqlite.Connection, sql: str) -> None:
 
 
 async def _fetch(connection: aiosqlite.Connection, statement: Statement) -> list[Row]:
-    sql, parameters, is_many, _, tells = statement
+    sql, parameters, is_many, tells = statement
     if is_many:
         cursor = await connection.executemany(sql, [bind(row) for row in parameters])
         await cursor.close()

@@ -34,7 +34,7 @@ def renew(name: str, fence: int, ttl: int, now: int) -> Steps[Change[int | None]
     """Move the end of a live lease to now + ``ttl``; ``ttl`` 0 frees it. None if this fence is not live."""
     end = shift(now, ttl)
     lease = (name, fence, now, end if ttl else None)
-    ((is_live,),) = yield Statement(_SQL["renew"], lease, is_alone=True, tells=Tells.COUNT)
+    ((is_live,),) = yield Statement(_SQL["renew"], lease, tells=Tells.COUNT)
     if not is_live:
         return Change(None)
     return Change(end, (_woken(name, end if ttl else FREE),))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from alkstore import statements
@@ -84,19 +85,17 @@ def insert(
     jobs: Sequence[NewJob], now: int, scheduled_for: Sequence[int | None] = ()
 ) -> Steps[Change[Sequence[int]]]:
     """Insert all or nothing; ``scheduled_for`` has the boundary of each job that a schedule fires."""
-    rows = [_new_row(job, now) for job in jobs]
-    for row, boundary in zip(rows, scheduled_for, strict=False):
-        row[-1] = boundary
-    if not rows:
+    if not jobs:
         return Change(())
-    answer = yield Statement(INSERT, rows[0], is_alone=len(rows) == 1, tells=ID)
-    first: int = answer[0][0]
-    ids = range(first, first + len(rows))
-    if len(rows) > 1:
-        # Nobody else draws ids while we hold the write lock.
-        rest = [(*row, id) for row, id in zip(rows[1:], ids[1:], strict=True)]
-        yield Statement(_SQL["insert_next"], rest, True)
-    return Change(ids, _woken(job.queue for job in jobs) if len(rows) > 1 else (_wake(jobs[0].queue),))
+    boundaries: Sequence[int | None] = scheduled_for or (None,) * len(jobs)
+    ((first,),) = yield Statement(INSERT, _new_row(jobs[0], now, boundaries[0]), False, ID)
+    if len(jobs) == 1:
+        return Change((first,), (_wake(jobs[0].queue),))
+    # Nobody else draws ids while we hold the write lock.
+    ids = range(first, first + len(jobs))
+    rest = [(*_new_row(job, now, boundaries[at]), ids[at]) for at, job in enumerate(jobs) if at]
+    yield Statement(_SQL["insert_next"], rest, True)
+    return Change(ids, _woken(job.queue for job in jobs))
 
 
 def find(queue: str, where: JobFilter) -> Steps[list[JobRecord]]:
@@ -145,7 +144,7 @@ def settle(settles: Sequence[Settle], now: int) -> Steps[Change[list[int | None]
     instants = []
     stirred: list[str] = []
     for each in settles:
-        at = yield from _apply(each, now, is_alone=len(settles) == 1)
+        at = yield from _apply(each, now)
         instants.append(at)
         if at is not None and not isinstance(each, (Ack, Fail, Cancel)):
             stirred.append(each.queue)
@@ -160,7 +159,7 @@ def sweep(queue: str, now: int) -> Steps[Change[int]]:
 
 def purge(queue: str, older_than: int, now: int) -> Steps[Change[int]]:
     before = None if older_than <= 0 else shift(now, -older_than)
-    answer = yield Statement(_SQL["purge"], (queue, before), is_alone=True, tells=COUNT)
+    answer = yield Statement(_SQL["purge"], (queue, before), tells=COUNT)
     return Change(answer[0][0])
 
 
@@ -216,14 +215,14 @@ def _held(job: JobRecord) -> tuple[object, ...]:
 # ---------------------------------------------------------------- rows
 
 
-def _new_row(job: NewJob, now: int) -> list[object]:
+def _new_row(job: NewJob, now: int, scheduled_for: int | None = None) -> tuple[object, ...]:
     queue, payload, headers, priority, delay, run_at, window, most, base, expires = job
     if delay is not None:
         run_at = shift(now, delay)
     elif run_at is None:
         run_at = now
     expires_at = None if expires is None else shift(now, expires)
-    return [queue, payload, headers, priority, run_at, expires_at, most, window, base, now, None]
+    return queue, payload, headers, priority, run_at, expires_at, most, window, base, now, scheduled_for
 
 
 def _record(row: Row) -> JobRecord:
@@ -262,7 +261,7 @@ def _ack_all(acks: Sequence[Any], now: int) -> Steps[list[int | None] | None]:
     return [now] * len(acks) if is_whole else None
 
 
-def _apply(settle: Settle, now: int, *, is_alone: bool) -> Steps[int | None]:
+def _apply(settle: Settle, now: int) -> Steps[int | None]:
     if not MIN_INT64 <= settle.id <= MAX_INT64:  # no row can have it, and the driver would refuse it
         return None
     at = now
@@ -281,10 +280,11 @@ def _apply(settle: Settle, now: int, *, is_alone: bool) -> Steps[int | None]:
         elif isinstance(settle, Fail):
             more = (settle.error,)
         sql, parameters = SETTLE[type(settle)], (settle.id, settle.token, now, settle.queue, *more)
-    answer = yield Statement(sql, parameters, is_alone=is_alone, tells=COUNT)
+    answer = yield Statement(sql, parameters, False, COUNT)
     return at if answer[0][0] else None
 
 
+@lru_cache(maxsize=256)
 def _wake(queue: str) -> Woken:
     return Woken(Topic(QUEUE, queue))
 

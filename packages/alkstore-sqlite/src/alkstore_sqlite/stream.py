@@ -86,7 +86,7 @@ def head(stream: str) -> Steps[int]:
 
 def trim(stream: str, horizon: int) -> Steps[Change[int]]:
     """Delete events with offset <= ``horizon``; wakes nobody."""
-    ((count,),) = yield Statement(_SQL["trim"], (stream, horizon), is_alone=True, tells=COUNT)
+    ((count,),) = yield Statement(_SQL["trim"], (stream, horizon), tells=COUNT)
     return Change(count)
 
 

@@ -110,16 +110,18 @@ class Writer:
 
     # ------------------------------------------------------------ operations
 
-    async def run(self, operation: Operation[T]) -> T:
-        """Perform an operation, and give its result once it is committed.
+    async def run(self, operation: Operation[T], *, is_single: bool = False) -> T:
+        """Perform an operation, of one statement at most if ``is_single``, and give its result once it is committed.
 
         Raises:
             DatabaseError: Nothing landed, or (it says so) the outcome is unknown.
             Closed: The writer is closed.
         """
-        return (await self.do(Work(operation))).result()
+        work = Work(operation, is_single=is_single)
+        await self.do(work)
+        return work.result()
 
-    async def do(self, work: Work[T]) -> Work[T]:
+    async def do(self, work: Work[T]) -> None:
         """The same, for who must also know when the operation had the write lock."""
         if self._is_closed:
             raise Closed("store")
@@ -129,8 +131,9 @@ class Writer:
                 await self._hop((work,))
             finally:
                 self._hand_on()
-            return work
+            return
         done = work.done = asyncio.get_running_loop().create_future()
+        work.since = time.monotonic()
         self._stand(work)
         try:
             await done
@@ -138,7 +141,6 @@ class Writer:
             if done.done() and not done.cancelled():  # answered, but the cancellation reached the task first
                 work.take_back()
             raise
-        return work
 
     async def _hop(self, works: Sequence[Work[Any]]) -> None:
         program: Hop | None = None
