@@ -129,7 +129,7 @@ class Connection(sqlite3.Connection):
 
     def run_sql(self, sql: str) -> None:
         """Run a statement that answers nothing."""
-        super().execute(sql)
+        EXECUTE(self, sql)
 
     def begin(self, patience: "Patience") -> None:
         """Take the write lock, for which another process is waited for.
@@ -155,7 +155,7 @@ class Connection(sqlite3.Connection):
         """End a transaction if there is one; what fails here must not hide the error that led here."""
         if self.in_transaction:
             with suppress(sqlite3.Error):
-                super().execute("ROLLBACK")
+                EXECUTE(self, "ROLLBACK")
 
 
 class Place(NamedTuple):

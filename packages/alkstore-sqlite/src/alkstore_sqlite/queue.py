@@ -93,7 +93,10 @@ def insert(
         return Change((first,), (_wake(jobs[0].queue),))
     # Nobody else draws ids while we hold the write lock.
     ids = range(first, first + len(jobs))
-    rest = [(*_new_row(job, now, boundaries[at]), ids[at]) for at, job in enumerate(jobs) if at]
+    rest = [
+        (*_new_row(job, now, boundary), id)
+        for job, boundary, id in zip(jobs[1:], boundaries[1:], ids[1:], strict=True)
+    ]
     yield Statement(_SQL["insert_next"], rest, True)
     return Change(ids, _woken(job.queue for job in jobs))
 
