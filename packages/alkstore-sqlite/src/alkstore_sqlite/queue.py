@@ -58,6 +58,9 @@ COUNT, ID = Tells.COUNT, Tells.ID
 
 PROCESSING: Final = JobState.PROCESSING
 
+HELD, LAST = 1, 2
+"""Places of a claimed row: with attempts left, and on its last one."""
+
 FEW_ACKS: Final = 2
 """Acks that are not worth a savepoint, in which the driver does all the others at a third of the cost."""
 
@@ -129,9 +132,10 @@ def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claim
     next_at = None
     if len(rows) < wanted:
         rows, next_at = yield from _first_of_levels(queue, wanted, now)
-    jobs = [_claimed(row, worker, now) for row, worker in zip(rows, worker_ids, strict=False)]
-    if jobs:
-        yield Statement(HOLD, [_held(job) for job in jobs], True)
+    jobs: list[JobRecord] = []
+    if rows:
+        held = [_held(row, worker, now, jobs) for row, worker in zip(rows, worker_ids, strict=False)]
+        yield Statement(HOLD, held, True)
     if len(jobs) < wanted:
         # Asked after the claim: what it took lapses too.
         lapses = yield Statement(_SQL["next_lapse"], (queue,))
@@ -201,18 +205,15 @@ def _first_of_levels(queue: str, wanted: int, now: int) -> Steps[tuple[list[Row]
     return rows, min(instants, default=None)
 
 
-def _claimed(row: Row, worker_id: str, now: int) -> JobRecord:
-    deadline = shift(now, row[10])
-    token = _tokens.getrandbits(63)
-    return _new_record(
-        JobRecord,
-        (*row[:4], PROCESSING, *row[5:8], row[8] + 1, *row[9:12], worker_id, deadline, *row[14:19], token),
-    )
-
-
-def _held(job: JobRecord) -> tuple[object, ...]:
-    is_last = job.attempts >= job.max_attempts
-    return job.id, 2 if is_last else 1, job.worker_id, job.deadline, job.token
+def _held(row: Row, worker_id: str, now: int, jobs: list[JobRecord]) -> tuple[object, ...]:
+    """Give what is to be written of a claimed row; its record as claimed goes to ``jobs``."""
+    id, queue, payload, headers, _, priority, run_at, expires_at, before, most, window, base = row[:12]
+    attempts, deadline, token = before + 1, shift(now, window), _tokens.getrandbits(63)
+    jobs.append(_new_record(JobRecord, (
+        id, queue, payload, headers, PROCESSING, priority, run_at, expires_at, attempts, most, window, base,
+        worker_id, deadline, *row[14:19], token,
+    )))  # fmt: skip
+    return id, LAST if attempts >= most else HELD, worker_id, deadline, token
 
 
 # ---------------------------------------------------------------- rows
@@ -256,7 +257,7 @@ def _is_among(job: JobRecord, where: JobFilter) -> bool:
 def _ack_all(acks: Sequence[Any], now: int) -> Steps[list[int | None] | None]:
     """Ack as if every claim were live; None, and nothing done, if one is not: then it must be found out which."""
     yield Statement("SAVEPOINT acks")
-    answer = yield Statement(ACK, [(ack.id, ack.token, now, ack.queue) for ack in acks], True)
+    answer = yield Statement(ACK, [(id, token, now, queue) for queue, id, token in acks], True)
     is_whole = bool(answer[0][0] == len(acks))
     if not is_whole:
         yield Statement("ROLLBACK TO acks")
