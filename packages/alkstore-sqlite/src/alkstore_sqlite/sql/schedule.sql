@@ -27,7 +27,7 @@ UPDATE alkstore_schedule SET next_fire_at = ?2 WHERE name = ?1;
 
 -- name: next_at
 -- The first boundary after an instant.
-SELECT min(next_fire_at) FROM alkstore_schedule WHERE next_fire_at > ?1;
+SELECT MIN(next_fire_at) FROM alkstore_schedule WHERE next_fire_at > ?1;
 
 -- name: all
 -- Every schedule; sorted by who asks, because a file in UTF-16 sorts otherwise.
