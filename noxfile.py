@@ -8,7 +8,7 @@ import nox
 
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
-from workspace import CONSTRAINTS, ROOT, editables, group, packages, requirements
+from workspace import CONSTRAINTS, ROOT, contract, editables, group, packages, requirements
 
 PYTHONS = [
     line.rsplit(" ", 1)[1]
@@ -17,10 +17,7 @@ PYTHONS = [
     ]
     if line.startswith("Programming Language :: Python :: 3.")
 ]
-SUITE = ["--pyargs", "alkstore_contract_suite"]
-SOAK = 20
-SOAKED = {"mem": 0, "sqlite": 100}  # engines, and kills of the crash loop where there are processes to kill
-CODE = ["noxfile.py", "docs", "packages", "tests", "tools"]
+SOAK = ["--times", "20", "--kills", "100"]
 
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -52,11 +49,13 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *session.posargs)
 
 
-@nox.session
-def contract(session: nox.Session) -> None:
-    """Run the contract: ``nox -s contract -- --alk-engine mem --alk-row Q-07``."""
+@nox.session(name="contract")
+def contract_once(session: nox.Session) -> None:
+    """Run the contract on every engine, or ``nox -s contract -- --alk-engine mem --alk-row Q-07``."""
     _install(session, "test")
-    session.run("python", "-m", "pytest", *SUITE, *(session.posargs or ["--alk-engine", "mem"]))
+    is_narrowed = any(argument.startswith("--alk-engine") for argument in session.posargs)
+    suite = contract()[:2] if is_narrowed else contract()
+    session.run("python", "-m", "pytest", *suite, *session.posargs)
 
 
 @nox.session
@@ -70,12 +69,7 @@ def selftest(session: nox.Session) -> None:
 def contract_soak(session: nox.Session) -> None:
     """Run the contract again and again, each time in another order, count the flakes, and kill many processes."""
     _install(session, "test")
-    if session.posargs:
-        session.run("python", "tools/soak.py", *session.posargs)
-        return
-    for engine, kills in SOAKED.items():
-        options = ["--times", str(SOAK), "--kills", str(kills)]
-        session.run("python", "tools/soak.py", "--engine", engine, *options)
+    session.run("python", "tools/soak.py", *(session.posargs or SOAK))
 
 
 @nox.session
@@ -96,7 +90,8 @@ def types(session: nox.Session) -> None:
         tests = package.folder / "tests"
         paths = [package.folder / "src", *([tests] if tests.is_dir() else [])]
         session.run("mypy", *map(str, paths), env={"MYPYPATH": str(tests)})
-    session.run("mypy", "noxfile.py", "tools", "tests", env={"MYPYPATH": "tools"})
+    session.run("mypy", "noxfile.py", "tools", "tests", "docs/conf.py", env={"MYPYPATH": "tools"})
+    session.run("mypy", "benchmarks")
     session.run("basedpyright")
 
 
@@ -125,7 +120,7 @@ def wheels(session: nox.Session) -> None:
     session.install("--constraint", str(ROOT / CONSTRAINTS), "--find-links", str(folder), *wanted)
     with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
         session.run("alkstore", "demo")
-        session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *SUITE, "--alk-engine", "mem")
+        session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *contract())
 
 
 @nox.session

@@ -46,6 +46,22 @@ def test_packages_are_installed_from_their_folders_after_what_all_their_extras_n
     ]
 
 
+def test_the_engines_are_those_whose_columns_the_packages_register(workspace: Path) -> None:
+    mem = workspace / "packages/a-mem/pyproject.toml"
+    column = '[project.entry-points."alkstore.contract_engines"]\nmem = "a_mem.contract:register"\n'
+    mem.write_text(mem.read_text("utf-8") + column, "utf-8")
+
+    assert workspace_files.engines(workspace) == ["mem"]
+
+
+def test_the_suite_is_asked_for_each_engine_by_name() -> None:
+    named = [argument for argument in workspace_files.contract() if argument in workspace_files.engines()]
+
+    assert named == workspace_files.engines()
+    assert set(named) >= {"mem", "sqlite"}
+    assert workspace_files.contract("mem") == ["--pyargs", "alkstore_contract_suite", "--alk-engine", "mem"]
+
+
 def test_another_pythons_packages_are_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setenv("PYTHONHOME", "elsewhere")

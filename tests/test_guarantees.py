@@ -1,15 +1,18 @@
 """The table of guarantees is what the rows say, and no page cites a row that does not exist."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 import guarantees
+from alkstore import Store
 from alkstore_contract_suite import rows
 from alkstore_contract_suite.contract import promises
-from alkstore_contract_suite.row import Row
+from alkstore_contract_suite.factory import Capability, EngineColumn, Planned, Supported, Unsupported
+from alkstore_contract_suite.in_process import InProcessColumn
+from alkstore_contract_suite.row import CAPABILITIES, Row
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT = (ROOT / "docs" / "contract.md").read_text("utf-8")
@@ -40,6 +43,22 @@ def row(id: str, text: str = "It holds.", modes: Sequence[str] = ("plain",)) -> 
     )
 
 
+def column(
+    name: str, capabilities: Mapping[str, Capability], omitted: Mapping[str, str] | None = None
+) -> EngineColumn:
+    def make_store(*_: object, **__: object) -> Store:
+        raise AssertionError("a page opens no store")
+
+    return InProcessColumn(
+        name,
+        version="0",
+        contract="1.0",
+        capabilities=capabilities,
+        make_store=make_store,
+        omitted=omitted or {},
+    )
+
+
 def test_the_page_is_what_the_rows_say() -> None:
     assert guarantees.main(["--check"]) == 0, "run `python tools/guarantees.py`"
 
@@ -61,6 +80,26 @@ def test_a_row_is_one_line_and_its_text_cannot_break_the_table() -> None:
     assert "| Q-09 | a \\| b and \\*c\\* | what is read back | plain, second |\n" in text
 
 
+def test_what_an_engine_leaves_out_stands_beside_what_the_others_do() -> None:
+    supported = dict.fromkeys(CAPABILITIES, Supported())
+    columns = [
+        column("whole", supported),
+        column(
+            "part",
+            supported | {"sql": Unsupported("no | table"), "joins": Planned("in 2")},
+            omitted={"TX-09": "one writer"},
+        ),
+    ]
+
+    text = guarantees.page("### Q: queues\n", [], columns)
+
+    assert "| | whole | part |\n| --- | --- | --- |\n" in text
+    assert "| sql | yes | no: no \\| table |\n" in text
+    assert "| joins | yes | planned: in 2 |\n" in text
+    assert "| durable | yes | yes |\n" in text
+    assert text.count("| TX-09 | yes | no: one writer |\n") == 1
+
+
 def test_rows_without_a_test_are_named() -> None:
     text = guarantees.page("### VER: versions\n", [row("VER-02")])
 
@@ -76,7 +115,7 @@ def test_every_row_of_the_contract_has_its_place_on_the_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_cites_rows_that_exist_and_links_them_to_their_area(page: Path) -> None:
     text = page.read_text("utf-8")
-    contract = "../contract.md" if page.parent.name == "decisions" else "contract.md"
+    contract = "contract.md" if page.parent == ROOT / "docs" else "../contract.md"
     anchors = guarantees.anchors(CONTRACT)
 
     linked = set(LINKED.findall(text))

@@ -1,8 +1,8 @@
 """One-line commands for a machine that has only Python and its package index: ``python3 tools/dev.py tests``.
 
     demo    run `alkstore demo` (further arguments are passed on)
-    tests   run the unit tests, the documentation's code and the contract on the mem engine
-    soak    run the contract again and again in random order (``--times 20``)
+    tests   run the unit tests, the documentation's code, planted faults, and the contract on every engine
+    soak    run the contract again and again in random order (further arguments are those of tools/soak.py)
 
 It makes its own virtual environment in .dev/venv, from the versions in requirements/constraints.txt, and keeps it while
 nothing that it depends on changed. The last line is the verdict, and so is the exit code: 0 green, 1 red, 2 not run.

@@ -8,13 +8,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from devenv import Failed, call, executable, prepare
-from workspace import ROOT
+from workspace import ROOT, contract
 
 __all__ = ["main"]
 
 GREEN, RED, NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 REPORTS = ROOT / "reports"
-SUITE = ["--pyargs", "alkstore_contract_suite", "--alk-engine", "mem"]
+PASSED_ON = {"demo", "soak"}
+"""Tasks with options of their own, --help among them: the parser here must not see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,10 @@ def main(arguments: list[str]) -> int:
     """Run one task and give the exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not know the dash
-    # The demo's options, --help among them, are its own: the parser here must not see them.
-    is_demo = arguments[:1] == ["demo"]
-    options = _parser().parse_args(arguments[:1] if is_demo else arguments)
+    own = arguments[:1] if PASSED_ON.issuperset(arguments[:1]) else arguments
+    task = str(_parser().parse_args(own).task)
     try:
-        outcomes = _run(options, arguments[1:])
+        outcomes = _run(task, arguments[1:])
     except Failed as failure:
         print(f"verdict: not run — {failure}")
         return NOT_RUN
@@ -43,16 +43,16 @@ def main(arguments: list[str]) -> int:
     is_green = all(outcome.is_green for outcome in outcomes)
     verdict = f"verdict: {'green' if is_green else 'red'} — {', '.join(outcome.text for outcome in outcomes)}"
     # The demo's output may be read by a machine (--json); it alone stands on its standard output.
-    print(verdict, file=sys.stderr if is_demo else sys.stdout)
+    print(verdict, file=sys.stderr if task == "demo" else sys.stdout)
     return GREEN if is_green else RED
 
 
-def _run(options: argparse.Namespace, rest: list[str]) -> list[Outcome]:
+def _run(task: str, rest: list[str]) -> list[Outcome]:
     python = prepare()
-    if options.task == "demo":
+    if task == "demo":
         return [_demo(python, rest)]
-    if options.task == "soak":
-        return [_soak(python, options.times)]
+    if task == "soak":
+        return [_soak(python, rest)]
     return [_unit(python), _selftest(python), _contract(python)]
 
 
@@ -61,7 +61,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="tools/dev.py", description="Set up what is needed, run, and judge."
     )
     parser.add_argument("task", choices=["demo", "tests", "soak"])
-    parser.add_argument("--times", type=int, default=20, help="runs of the soak (default: 20)")
     return parser
 
 
@@ -98,7 +97,7 @@ def _selftest(python: Path) -> Outcome:
 
 def _contract(python: Path) -> Outcome:
     folder = REPORTS / "contract"
-    code = _pytest(python, [*SUITE, f"--alk-report={folder}"])
+    code = _pytest(python, [*contract(), f"--alk-report={folder}"])
     return judge_contract(code, folder / "report.json")
 
 
@@ -123,9 +122,6 @@ def _pytest(python: Path, arguments: list[str]) -> int:
     return call([str(python), "-m", "pytest", *arguments], ROOT)
 
 
-def _soak(python: Path, times: int) -> Outcome:
-    command = [str(python), str(ROOT / "tools" / "soak.py"), "--times", str(times)]
-    code = call(command)
-    return Outcome(
-        code == 0, f"{times} runs of the contract in random order, {'no' if code == 0 else 'some'} flakes"
-    )
+def _soak(python: Path, arguments: list[str]) -> Outcome:
+    code = call([str(python), str(ROOT / "tools" / "soak.py"), *arguments])
+    return Outcome(code == 0, f"the contract in random orders, {'no' if code == 0 else 'some'} failures")

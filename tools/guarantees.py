@@ -1,4 +1,4 @@
-"""Print docs/guarantees.md from the rows of the contract suite; ``--check`` only says whether the page is stale."""
+"""Print docs/guarantees.md from the suite's rows and the engines' columns; ``--check`` only says whether it is stale."""
 
 import re
 import sys
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from alkstore_contract_suite import rows
 from alkstore_contract_suite.contract import promises
-from alkstore_contract_suite.row import Row
-from workspace import ROOT
+from alkstore_contract_suite.factory import EngineColumn, Planned, Supported
+from alkstore_contract_suite.registry import Registry, load_entry_points
+from alkstore_contract_suite.row import CAPABILITIES, Row
+from workspace import ROOT, engines
 
 __all__ = ["PAGE", "anchors", "main", "page"]
 
@@ -20,11 +22,18 @@ AREA = re.compile(r"^### (?P<area>[A-Z]+): (?P<title>.+)$", re.MULTILINE)
 HEAD = """\
 # Guarantees and their proofs
 
-Printed from the rows of the contract suite by `python tools/guarantees.py`: a change here is lost, change the row.
+Printed from the suite's rows and the engines' columns by `python tools/guarantees.py`: a change here is lost, change those.
 
 Each line is one test. *Promise* is what it holds an engine to, *looked at* is what tells it whether the promise was
 kept, *modes* are the ways in which it is run, one case for each. The wording that binds stands in
 [the contract](contract.md); `pytest --pyargs alkstore_contract_suite --alk-explain Q-09` shows it beside its tests.
+"""
+
+ENGINES = """\
+## Engines: what each leaves out
+
+A row that needs what an engine does not have is not run on it; all others are. A row named here is run all the same,
+and fails the engine if it could keep the promise after all.
 """
 
 FACTORY = """\
@@ -34,9 +43,10 @@ These judge the column, not the engine: if one fails, nothing that the other row
 """
 
 
-def page(contract: str, known: Sequence[Row]) -> str:
-    """Give the text of the page: a table for each area of the contract, then one for the rows about factories."""
-    parts = [HEAD, *(_section(area, title, known) for area, title in _areas(contract))]
+def page(contract: str, known: Sequence[Row], columns: Sequence[EngineColumn] = ()) -> str:
+    """Give the text of the page: the engines, a table for each area of the contract, then the rows about factories."""
+    parts = [HEAD, *([ENGINES + "\n" + _engines(columns)] if columns else [])]
+    parts += [_section(area, title, known) for area, title in _areas(contract)]
     factory = [row for row in known if row.is_factory]
     if factory:
         parts.append(FACTORY + "\n" + _table(factory))
@@ -52,7 +62,7 @@ def anchors(contract: str) -> dict[str, str]:
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     """Write the page, or check it; gives the exit code."""
     contract = (root / "docs" / "contract.md").read_text("utf-8")
-    text = page(contract, rows.registered())
+    text = page(contract, rows.registered(), _columns())
     path = root / PAGE
     if list(arguments) == ["--check"]:
         if path.is_file() and path.read_text("utf-8") == text:
@@ -85,6 +95,34 @@ def _section(area: str, title: str, known: Sequence[Row]) -> str:
     if untested:
         parts.append(f"No test yet: {', '.join(untested)}.\n")
     return "\n".join(parts)
+
+
+def _columns() -> list[EngineColumn]:
+    """Give the columns of the workspace's engines; others may be installed beside them."""
+    registry = Registry()
+    load_entry_points(registry)
+    return [registry.columns[name] for name in engines()]
+
+
+def _engines(columns: Sequence[EngineColumn]) -> str:
+    lines = [f"| | {' | '.join(column.name for column in columns)} |", f"| --- |{' --- |' * len(columns)}"]
+    for word in CAPABILITIES:
+        cells = (_capability(column, word) for column in columns)
+        lines.append(f"| {_cell(word)} | {' | '.join(cells)} |")
+    for id in sorted({id for column in columns for id in column.omitted}):
+        cells = (f"no: {_cell(column.omitted[id])}" if id in column.omitted else "yes" for column in columns)
+        lines.append(f"| {id} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _capability(column: EngineColumn, word: str) -> str:
+    match column.capabilities[word]:
+        case Supported():
+            return "yes"
+        case Planned(what):
+            return f"planned: {_cell(what)}"
+        case absent:
+            return f"no: {_cell(absent.reason)}"
 
 
 def _table(found: Sequence[Row]) -> str:

@@ -8,7 +8,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONSTRAINTS", "ROOT", "Package", "distribution", "editables", "group", "packages", "requirements"]
+__all__ = [
+    "CONSTRAINTS",
+    "ROOT",
+    "Package",
+    "contract",
+    "distribution",
+    "editables",
+    "engines",
+    "group",
+    "packages",
+    "requirements",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = Path("requirements", "constraints.txt")
@@ -37,6 +48,11 @@ class Package:
         return source
 
     @property
+    def columns(self) -> list[str]:
+        """The engines that this distribution brings to the contract suite."""
+        return list(self.project.get("entry-points", {}).get("alkstore.contract_engines", {}))
+
+    @property
     def extras(self) -> dict[str, list[str]]:
         return dict(self.project.get("optional-dependencies", {}))
 
@@ -45,6 +61,20 @@ def packages(root: Path = ROOT) -> list[Package]:
     """Give the workspace's distributions, sorted by name."""
     files = sorted(root.glob("packages/*/pyproject.toml"))
     return [Package(path.parent, tomllib.loads(path.read_text("utf-8"))["project"]) for path in files]
+
+
+def engines(root: Path = ROOT) -> list[str]:
+    """Give the engines of the workspace: whoever runs the contract on all of them asks here, so none is forgotten."""
+    return [name for package in packages(root) for name in package.columns]
+
+
+def contract(*names: str) -> list[str]:
+    """Give pytest's arguments for the contract on these engines, or on all of the workspace's.
+
+    Each is named, so that one which is not installed is an error and not left out.
+    """
+    chosen = (argument for name in names or engines() for argument in ("--alk-engine", name))
+    return ["--pyargs", "alkstore_contract_suite", *chosen]
 
 
 def editables(root: Path = ROOT) -> list[str]:
