@@ -393,4 +393,6 @@ def _is_wanted(row: JobRecord, where: JobFilter) -> bool:
     if where.state is not None and row.state is not where.state:
         return False
     error = where.error
-    return error is None or error in (row.last_error or "") or error in (row.retry_error or "")
+    return error is None or any(
+        error in text for text in (row.last_error, row.retry_error) if text is not None
+    )  # not even the empty text is in none
