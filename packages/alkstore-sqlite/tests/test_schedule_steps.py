@@ -181,6 +181,25 @@ def test_a_schedule_that_cannot_fire_is_logged_and_holds_back_no_other(
     assert [record.next_fire_at for record in perform(connection, schedule.all())] == [120, 110, 120]
 
 
+def test_a_schedule_whose_jobs_a_trigger_refuses_is_logged_and_holds_back_no_other(
+    connection: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON alkstore_job WHEN NEW.queue = 'bad' "
+        "BEGIN SELECT RAISE(ABORT, 'not here'); END"
+    )
+    for name, queue in (("a", "first"), ("b", "bad"), ("c", "last")):
+        put(connection, rule(name, queue=queue), 100)
+
+    answer = fire(connection, 110)
+
+    assert answer == Fired(2, 120, True)
+    assert fired(connection) == [("first", 110), ("last", 110)]
+    assert [record.message for record in caplog.records] == ["scheduler: schedule 'b' cannot fire"]
+    connection.execute("DROP TRIGGER refuse")
+    assert fire(connection, 110) == Fired(1, 120, True)
+
+
 def test_a_schedule_that_alone_cannot_fire_leaves_nothing_ahead(
     connection: sqlite3.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

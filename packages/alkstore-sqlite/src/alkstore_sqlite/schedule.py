@@ -1,8 +1,9 @@
 """Schedules: rules, their next boundaries, and the jobs that they become."""
 
 import logging
+import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from alkstore import statements
 from alkstore.engine import Fired, NewJob, NewSchedule, ScheduleRecord, Topic, TopicKind
@@ -45,22 +46,57 @@ def fire(lease: tuple[str, int] | None, now: int) -> Steps[Change[Fired]]:
     """Fire what is due: nothing if ``lease`` (name and fence) is not live."""
     if lease is not None and not (yield from lock.is_live(*lease, now)):
         return Change(Fired(0, (yield from _next_at(MIN_INSTANT - 1)), False))
-    jobs: list[NewJob] = []
-    boundaries: list[int] = []
-    advances: list[Row] = []
-    for record in _records((yield Statement(_SQL["due"], (now,)))):
-        due = _due(record, now)
-        if due.boundaries:
-            jobs.extend([_job(record.rule)] * len(due.boundaries))
-            boundaries.extend(due.boundaries)
-            advances.append((record.rule.name, due.next_at))
-    woken: Sequence[Woken] = ()
-    if jobs:
-        woken = (yield from queue.insert(jobs, now, boundaries)).woken
-        yield Statement(_SQL["advance"], advances, is_many=True)
+    fires = [
+        _Fire(record.rule, due.boundaries, due.next_at)
+        for record in _records((yield Statement(_SQL["due"], (now,))))
+        if (due := _due(record, now)).boundaries
+    ]
+    fired, woken = yield from _land(fires, now)
     # What is still due now cannot fire: as the next instant it would keep the runner from ever sleeping.
     # (The last instant of the calendar is never due, even when it is now.)
-    return Change(Fired(len(jobs), (yield from _next_at(min(now, MAX_INSTANT - 1))), True), woken)
+    return Change(Fired(fired, (yield from _next_at(min(now, MAX_INSTANT - 1))), True), woken)
+
+
+class _Fire(NamedTuple):
+    """What one schedule fires, and its next boundary."""
+
+    rule: NewSchedule
+    boundaries: Sequence[int]
+    next_at: int
+
+
+def _land(fires: Sequence[_Fire], now: int) -> Steps[tuple[int, Sequence[Woken]]]:
+    """Enqueue and advance all together, or one by one where one of them cannot: it must not hold back the others."""
+    try:
+        return (yield from _land_together(fires, now))
+    except sqlite3.Error:
+        if len(fires) == 1:
+            LOGGER.exception("scheduler: schedule %s cannot fire", show(fires[0].rule.name))
+            return 0, ()
+    count = 0
+    woken: list[Woken] = []
+    for fire in fires:
+        fired, topics = yield from _land((fire,), now)
+        count += fired
+        woken += topics
+    return count, woken
+
+
+def _land_together(fires: Sequence[_Fire], now: int) -> Steps[tuple[int, Sequence[Woken]]]:
+    if not fires:
+        return 0, ()
+    yield Statement("SAVEPOINT fires")
+    jobs = [_job(fire.rule) for fire in fires for _ in fire.boundaries]
+    boundaries = [boundary for fire in fires for boundary in fire.boundaries]
+    try:
+        change = yield from queue.insert(jobs, now, boundaries)
+        yield Statement(_SQL["advance"], [(fire.rule.name, fire.next_at) for fire in fires], True)
+    except sqlite3.Error:
+        yield Statement("ROLLBACK TO fires")  # fails too, and so for all, where SQLite has given up the transaction
+        yield Statement("RELEASE fires")
+        raise
+    yield Statement("RELEASE fires")
+    return len(jobs), change.woken
 
 
 def all() -> Steps[list[ScheduleRecord]]:
