@@ -99,7 +99,7 @@ class SqliteFactory(SingleFileFactory):
 
     def __init__(self, folder: Path, seed: str) -> None:
         super().__init__(folder, seed)
-        self._hops: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+        self._moves: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
 
     def make_store(self, **options: Any) -> Store:
         return SqliteStore(self.path, clock=self.clock, random=self.random, **options)
@@ -107,7 +107,7 @@ class SqliteFactory(SingleFileFactory):
     async def settle(self) -> None:
         # What ended before now is not what a look is repeated for.
         for store in self._stores:
-            self._hops[store] = _engine_of(store).hops
+            self._moves[store] = _engine_of(store).moves
         await super().settle()
 
     async def settled(self, store: Store) -> bool:
@@ -117,11 +117,12 @@ class SqliteFactory(SingleFileFactory):
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
             looks = looks + 1 if turns > QUICK_TURNS and engine.is_held_up and self._is_locked() else 0
-        hops = self._hops.get(store)
+        before = self._moves.get(store)
         # A look costs a change of threads, so it waits for a round in which nothing else moved any more.
-        is_news = engine.hops == hops and await engine.look()
-        self._hops[store] = engine.hops
-        return is_news or engine.hops != hops
+        if engine.moves == before:
+            await engine.look()
+        self._moves[store] = engine.moves
+        return engine.moves != before
 
     def _is_locked(self) -> bool:
         try:

@@ -236,9 +236,9 @@ class SqliteEngine:
         return await SqliteTransaction.begin(self._writer, label)
 
     @property
-    def hops(self) -> int:
-        """Hops to threads that have ended, as far as their connections are still there."""
-        return self._writer.hops + self._readers.hops
+    def moves(self) -> int:
+        """Hops that have ended, as far as their connections are still there, and topics that the watcher woke."""
+        return self._writer.hops + self._readers.hops + self._wakes.heard
 
     @property
     def is_at_work(self) -> bool:
@@ -250,9 +250,9 @@ class SqliteEngine:
         """Whether all that they do is to ask for the write lock again, which somebody else had when they last did."""
         return self._writer.is_held_up and not self._readers.is_at_work
 
-    async def look(self) -> bool:
-        """Have the watcher look now; True if somebody was woken by what it found."""
-        return await self._wakes.look()
+    async def look(self) -> None:
+        """Have the watcher look now, and wake whom it finds something for."""
+        await self._wakes.look()
 
     async def list_names(self) -> Names:
         return await self._readers.run(_names)

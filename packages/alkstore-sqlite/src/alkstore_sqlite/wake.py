@@ -70,7 +70,8 @@ class Wakes:
         self._open_hint = open_hint
         self._board = Board()
         self._watcher: Watcher | None = None
-        self._heard = 0
+        self.heard = 0
+        """Topics that were woken by what the watcher found."""
         self.hub: Final = Hub(clock, self._board.forget)
 
     def landed(self, woken: Iterable[Woken]) -> None:
@@ -140,10 +141,10 @@ class Wakes:
 
     async def look(self) -> bool:
         """Have the watcher look now; True if somebody was woken by what it found. For tests, whose time stands still."""
-        heard = self._heard
+        heard = self.heard
         if self._watcher is not None and len(self._board):
             await self._watcher.look()
-        return self._heard != heard
+        return self.heard != heard
 
     def kill_watcher(self) -> None:
         """Have the watcher die as by an error that nobody expected: a fault for the contract's column."""
@@ -172,7 +173,7 @@ class Wakes:
         for report in reports:
             watched = report.watched
             if self._board.get(watched.topic) is watched and _is_news(watched, report):
-                self._heard += 1
+                self.heard += 1
                 self.hub.wake(watched.topic)
 
     def _died(self, watcher: Watcher, error: Exception) -> None:
