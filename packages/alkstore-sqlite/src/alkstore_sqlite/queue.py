@@ -171,8 +171,7 @@ def purge(queue: str, older_than: int, now: int) -> Steps[Change[int]]:
 
 
 def names() -> Steps[list[str]]:
-    rows = yield Statement(_SQL["names"])
-    return [name for (name,) in rows]
+    return sorted(name for (name,) in (yield Statement(_SQL["names"])))
 
 
 # ---------------------------------------------------------------- claims

@@ -260,7 +260,7 @@ DELETE FROM alkstore_job
 WHERE queue = ?1 AND place = 4 AND (?2 IS NULL OR died_at < ?2);
 
 -- name: names
--- List the queues that have rows, hopping from name to name.
+-- List the queues that have rows, hopping from name to name; sorted by who asks, because a file in UTF-16 sorts otherwise.
 WITH RECURSIVE name (queue) AS (
     SELECT MIN(queue) FROM alkstore_job
     UNION ALL
@@ -268,5 +268,4 @@ WITH RECURSIVE name (queue) AS (
 )
 SELECT queue
 FROM name
-WHERE queue IS NOT NULL
-ORDER BY queue;
+WHERE queue IS NOT NULL;
