@@ -18,7 +18,7 @@ from alkstore_sqlite.connection import (
     Woken,
     perform,
 )
-from alkstore_sqlite.errors import is_busy, translate
+from alkstore_sqlite.errors import is_broken, is_busy, translate
 
 __all__ = ["Hop", "Operation", "Work", "told"]
 
@@ -96,21 +96,46 @@ class Hop(Errand):
     def work(self, connection: Connection) -> None:
         if len(self._works) == 1 and self._works[0].is_single and self._do_single(connection, self._works[0]):
             return
-        patience = self._patience = Patience(self._wait, self._works[0].since or None)
-        connection.begin(patience)
+        self._patience = Patience(self._wait, self._works[0].since or None)
+        try:
+            self._land(connection, self._works)
+        except sqlite3.Error as error:
+            if len(self._works) == 1 or not self._took_others_along(error):
+                raise
+            for work in self._works:
+                self._land_alone(connection, work)
+
+    def _land(self, connection: Connection, works: Sequence[Work[Any]]) -> None:
+        assert self._patience is not None
+        connection.begin(self._patience)
         began, now = time.monotonic(), self._clock.now()
         try:
-            for work in self._works:
+            for work in works:
                 work.began = began
-                self._perform(connection, work, now)
+                self._perform(connection, work, now, is_alone=len(works) == 1)
             self._is_committing = True
             connection.run_sql("COMMIT")
         except BaseException:
             connection.roll_back()
             raise
 
+    def _took_others_along(self, error: sqlite3.Error) -> bool:
+        """Whether nothing landed, perhaps for the sake of one: its size, or a trigger that says RAISE(ROLLBACK)."""
+        if is_busy(error) or is_broken(error):
+            return False
+        return not self._is_committing or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+    def _land_alone(self, connection: Connection, work: Work[Any]) -> None:
+        self._is_committing, work.error, work.woken = False, None, ()
+        try:
+            self._land(connection, (work,))
+        except Exception as error:  # its own: the others are not to hear of it
+            work.error, work.woken = self._told(error), ()
+
     def _do_single(self, connection: Connection, work: Work[Any]) -> bool:
-        """Do what is one statement, which commits by itself; False if somebody else has the lock, and nothing was done."""
+        """Do what is one statement, which commits by itself; False if it cannot now, and nothing was done."""
+        if connection.in_transaction or connection.isolation_level is not None:
+            return False  # the caller of a transaction kept or changed its connection: nothing would commit by itself
         connection.check_place()
         steps = work.operation(self._clock.now())
         self._is_committing = True
@@ -123,8 +148,8 @@ class Hop(Errand):
             return False  # wait for the lock, and read the clock again
         return True
 
-    def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:
-        if len(self._works) == 1:
+    def _perform(self, connection: Connection, work: Work[Any], now: int, *, is_alone: bool) -> None:
+        if is_alone:
             work.perform(connection, now)
             return
         connection.run_sql("SAVEPOINT alkstore")

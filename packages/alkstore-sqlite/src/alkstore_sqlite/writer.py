@@ -289,10 +289,15 @@ class Writer:
         self._is_broken = True
 
     def start(self, chore: Coroutine[Any, Any, None]) -> None:
-        """Run something that nobody awaits but `close`."""
+        """Run something that nobody awaits but `close`; what it raises, nobody is there to be told."""
         task = asyncio.get_running_loop().create_task(chore, context=contextvars.Context())
         self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        task.add_done_callback(self._is_done)
+
+    def _is_done(self, chore: asyncio.Task[None]) -> None:
+        self._chores.discard(chore)
+        if not chore.cancelled():
+            chore.exception()  # looked at, or the loop would complain of an error that its connection has paid for
 
     def landed(self, woken: Sequence[Woken]) -> None:
         """Wake what a transaction touched."""

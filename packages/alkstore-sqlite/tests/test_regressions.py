@@ -1,0 +1,139 @@
+"""Faults that were found in this engine, and stay found."""
+
+import asyncio
+import gc
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, TypeAlias, cast, get_args
+
+import aiosqlite
+import pytest
+
+from alkstore import Closed, DatabaseError, Tx
+from alkstore_sqlite import SqliteStore
+
+
+Level: TypeAlias = Literal["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore(path, wait_timeout=2, durability="process") as store:
+        yield store
+
+
+def connection_of(tx: Tx) -> aiosqlite.Connection:
+    return cast(aiosqlite.Connection, tx.connection)
+
+
+def rows(path: Path, sql: str = "SELECT payload FROM alkstore_job ORDER BY id") -> list[object]:
+    """What another program sees: what was committed."""
+    with closing(sqlite3.connect(path)) as other:
+        return [row[0] for row in other.execute(sql)]
+
+
+# ---------------------------------------------------------------- what a caller did to the connection of a transaction
+
+
+@pytest.mark.parametrize("level", get_args(Level))
+async def test_a_write_is_committed_after_a_caller_made_the_driver_begin_by_itself(
+    store: SqliteStore, path: Path, level: Level
+) -> None:
+    async with store.begin_tx() as tx:
+        connection_of(tx).isolation_level = level
+
+    await store.queue("q").enqueue(1)
+
+    assert rows(path) == [b"1"]
+
+
+async def test_a_write_is_committed_after_a_caller_began_on_a_connection_that_he_kept(
+    store: SqliteStore, path: Path
+) -> None:
+    async with store.begin_tx() as tx:
+        kept = connection_of(tx)
+    await kept.execute("BEGIN IMMEDIATE")
+
+    await store.queue("q").enqueue(1)
+
+    assert rows(path) == [b"1"]
+
+
+async def test_a_store_goes_on_in_silence_after_a_caller_closed_its_connection(store: SqliteStore) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    tx = await store.begin_tx()
+    await connection_of(tx).close()
+    with pytest.raises(Closed):
+        await tx.enqueue("q", 1)
+    del tx
+
+    await store.queue("q").enqueue(2)
+
+    gc.collect()
+    assert [job.payload for job in await store.queue("q").list()] == [2]
+    assert complaints == []
+
+
+# ---------------------------------------------------------------- errors within a shared commit
+
+
+@pytest.mark.parametrize("verb", ["ABORT", "FAIL", "ROLLBACK"])
+async def test_a_row_that_a_trigger_refuses_takes_no_other_along(
+    store: SqliteStore, path: Path, verb: str
+) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(
+            "CREATE TRIGGER picky BEFORE INSERT ON alkstore_job WHEN NEW.payload = CAST('13' AS BLOB) "
+            f"BEGIN SELECT RAISE({verb}, 'unlucky'); END"
+        )
+    queue = store.queue("q")
+
+    # The first one has the writer for itself, the others meet behind it.
+    answers = await asyncio.gather(
+        store.notify("c"),
+        queue.enqueue(13),
+        store.stream("s").publish(1),
+        store.stream("s").save_offset("me", 1),
+        queue.enqueue(14),
+        return_exceptions=True,
+    )
+
+    errors = [answer for answer in answers if isinstance(answer, Exception)]
+    assert errors == [answers[1]]
+    assert isinstance(errors[0], DatabaseError)
+    assert "unlucky" in str(errors[0])
+    assert rows(path) == [b"14"]
+    assert rows(path, "SELECT wakes FROM alkstore_channel") == [1]
+    assert rows(path, "SELECT head FROM alkstore_stream") == [1]
+    assert rows(path, "SELECT offset FROM alkstore_position") == [1]
+
+
+async def test_a_row_that_finds_no_room_takes_no_other_along(store: SqliteStore, path: Path) -> None:
+    queue = store.queue("q")
+    async with store.begin_tx() as tx:
+        pages = await (await connection_of(tx).execute("PRAGMA page_count")).fetchone()
+        assert pages is not None
+        await (await connection_of(tx).execute(f"PRAGMA max_page_count = {pages[0] + 50}")).close()
+
+    answers = await asyncio.gather(
+        store.notify("c"),
+        store.stream("t").save_offset("me", 1),
+        queue.enqueue("x" * 1_000_000),
+        store.stream("s").publish(1),
+        store.stream("s").save_offset("me", 1),
+        return_exceptions=True,
+    )
+
+    errors = [answer for answer in answers if isinstance(answer, DatabaseError)]
+    assert errors == [answers[2]]
+    assert "no room left" in str(errors[0])
+    assert not errors[0].outcome_unknown
+    assert rows(path, "SELECT head FROM alkstore_stream") == [1]
