@@ -36,8 +36,9 @@ def in_order(connection: sqlite3.Connection, wanted: int, now: int) -> list[byte
 # ---------------------------------------------------------------- order
 
 
+@pytest.mark.parametrize("wanted", [1, 2, 3, 4, 9])
 def test_jobs_come_by_priority_then_by_when_they_were_ready_then_by_id(
-    connection: sqlite3.Connection,
+    connection: sqlite3.Connection, wanted: int
 ) -> None:
     enqueue(
         connection,
@@ -49,9 +50,9 @@ def test_jobs_come_by_priority_then_by_when_they_were_ready_then_by_id(
         new_job(b"another queue's", name="other", priority=99),
     )
 
-    assert in_order(connection, 9, 10) == [
+    assert in_order(connection, wanted, 10) == [
         b"high, first", b"high, last", b"middle, first", b"middle, second", b"low",
-    ]  # fmt: skip
+    ][:wanted]  # fmt: skip
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 3, 9])
@@ -120,7 +121,7 @@ def test_a_lapsed_job_keeps_its_place_and_is_claimed_anew(connection: sqlite3.Co
     assert in_order(connection, 2, 104) == [b"young"]
     (again,) = claim(connection, 2, now=105).jobs
 
-    assert (again.id, again.attempts, again.deadline) == (first.id, 2, 205)
+    assert again == first._replace(attempts=2, deadline=205, token=again.token)
     assert again.token != first.token
     assert settle(connection, Ack("q", first.id, first.token), now=106) == [None]
 
@@ -256,13 +257,11 @@ def test_the_first_delayed_job_of_any_priority_is_told(connection: sqlite3.Conne
 
 
 def test_a_delayed_job_behind_ready_ones_of_its_priority_is_told(connection: sqlite3.Connection) -> None:
-    enqueue(connection, new_job(run_at=1), new_job(run_at=30), new_job(priority=-1, run_at=20))
+    enqueue(connection, new_job(run_at=1), new_job(run_at=30), new_job(priority=-1, run_at=40))
 
     answer = claim(connection, 2, now=10)
 
-    assert (len(answer.jobs), answer.next_at) == (1, 20)
-    assert claim(connection, 1, now=20).jobs[0].run_at == 20
-    assert claim(connection, 1, now=20) == Claimed([], 30)
+    assert (len(answer.jobs), answer.next_at) == (1, 30)
 
 
 def test_what_a_claim_itself_took_is_told_as_the_next_to_lapse(connection: sqlite3.Connection) -> None:
