@@ -65,22 +65,31 @@ def _changing_nothing(steps: Steps[T]) -> Steps[Change[T]]:
 class _Part(Errand, Generic[T]):
     """One step of a transaction."""
 
-    __slots__ = ("_is_committing", "_path", "_result", "_step", "error")
+    __slots__ = ("_is_committing", "_path", "_patience", "_result", "_step", "error")
 
     _result: T
 
-    def __init__(self, step: Callable[[Connection], T], path: str, *, is_committing: bool = False) -> None:
+    def __init__(
+        self,
+        step: Callable[[Connection], T],
+        path: str,
+        *,
+        is_committing: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
         super().__init__()
         self._step = step
         self._path = path
         self._is_committing = is_committing
+        self._patience = patience
         self.error: Exception | None = None
 
     def work(self, connection: Connection) -> None:
         self._result = self._step(connection)
 
     def failed(self, error: Exception) -> None:
-        self.error = told(error, self._path, committing=self._is_committing)
+        waited = None if self._patience is None else self._patience.waited
+        self.error = told(error, self._path, committing=self._is_committing, waited=waited)
 
     def result(self) -> T:
         if self.error is not None:
@@ -111,8 +120,9 @@ class SqliteTransaction(Operations):
         await writer.lend(transaction)
         try:
             link = transaction._link = await writer.usable()
-            part = _Part(lambda connection: connection.begin(Patience(writer.wait, since)), link.path)
-            await link.hop(part)
+            patience = Patience(writer.wait, since)
+            part = _Part(lambda connection: connection.begin(patience), link.path, patience=patience)
+            await transaction._hop(link, part)
             part.result()
         except BaseException as error:
             if isinstance(error, Exception) and is_broken(error):
