@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from alkstore.clock import Timer
-from alkstore.engine import Topic, TopicKind, Watch
+from alkstore.engine import Signal, Topic, TopicKind, Watch
 from alkstore.errors import ClaimLost, Closed, DatabaseError, InvalidArgument
 from alkstore.numbers import MAX_INSTANT
 from alkstore.renewal import Renewal
@@ -63,6 +63,23 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
+class Timeless:
+    """A watch of an engine that can tell no time any more, once the event says so."""
+
+    def __init__(self, told: asyncio.Event) -> None:
+        self._told = told
+
+    def poll(self) -> Signal | None:
+        return None
+
+    async def wait(self, until: int | None = None) -> Signal:
+        await self._told.wait()
+        raise DatabaseError("the clock cannot be read")
+
+    def close(self) -> None:
+        pass
+
+
 class Storage:
     """A store with one lease, whose storage fails or hangs when it is told to."""
 
@@ -75,13 +92,14 @@ class Storage:
         self.failures = 0
         self.gate: asyncio.Event | None = None
         self.is_over = False
+        self.told: asyncio.Event | None = None
 
     @property
     def _random(self) -> random.Random:
         return random.Random(7)
 
     async def _watch(self, topic: Topic) -> Watch:
-        return self.hub.watch(topic)
+        return Timeless(self.told) if self.told else self.hub.watch(topic)
 
     async def renew(self) -> int | None:
         if self.gate is not None:
@@ -393,14 +411,25 @@ async def test_a_renewal_that_finds_the_store_closed_stops(storage: Storage) -> 
 
 async def test_renewing_goes_on_by_the_loops_clock_when_the_engine_can_tell_no_time(storage: Storage) -> None:
     storage.end = START + SECOND * 6 // 100
+    storage.told = asyncio.Event()
     async with asyncio.timeout(5):
         async with storage.renewal(window=SECOND * 6 // 100):
             await turn()
-            storage.hub.fail(DatabaseError("watcher died"))
+            storage.told.set()
             await storage.landed.acquire()
             await storage.landed.acquire()
 
     assert storage.renewed_at == [0, 0]
+
+
+async def test_a_store_that_hears_nothing_any_more_renews_as_before(storage: Storage) -> None:
+    async with storage.renewal():
+        await turn()
+        storage.hub.fail(DatabaseError("watcher died"))
+        await turn()
+        await storage.clock.advance(WINDOW // 3)
+
+    assert storage.renewed_at == [WINDOW // 3]
 
 
 async def test_an_endless_lease_is_not_renewed_all_the_time(storage: Storage) -> None:
