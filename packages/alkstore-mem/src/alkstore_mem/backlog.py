@@ -53,8 +53,8 @@ def rank(row: JobRecord) -> int:
 
 
 def due_at(row: JobRecord) -> int:
-    """Give the instant that a live row waits for: the end of its claim, or its run_at."""
-    return row.run_at if row.deadline is None else row.deadline
+    """Give the instant from which a row is claimable. A claim that a clock set back can end before the row's run_at."""
+    return row.run_at if row.deadline is None else max(row.deadline, row.run_at)
 
 
 def buried(row: JobRecord, error: str, now: int) -> JobRecord:
@@ -176,8 +176,10 @@ class Backlog:
     def place(self, row: JobRecord, now: int) -> None:
         """Put a live row where it is found when its time comes."""
         if row.deadline is not None:
-            heap = self._deadlines if row.attempts < row.max_attempts else self._lasts
-            heappush(heap, (row.deadline << BITS) | row.id)
+            if row.attempts < row.max_attempts:
+                heappush(self._deadlines, (due_at(row) << BITS) | row.id)
+            else:
+                heappush(self._lasts, (row.deadline << BITS) | row.id)
         elif row.run_at <= now:
             heappush(self._ready, rank(row))
         else:
@@ -315,15 +317,13 @@ class Backlog:
         ready = delayed = processing = stale = 0
         oldest: int | None = None
         for row in self.rows.values():
-            deadline, expires_at = row.deadline, row.expires_at
-            if deadline is not None and (now < deadline or row.id in self._acked):
+            is_used_up = row.deadline is not None and row.attempts >= row.max_attempts
+            if row.deadline is not None and (now < row.deadline or row.id in self._acked):
                 processing += 1
-            elif expires_at is not None and now >= expires_at:
+            elif is_used_up or (row.expires_at is not None and now >= row.expires_at):
                 stale += 1
-            elif deadline is None and now < row.run_at:
+            elif now < row.run_at:
                 delayed += 1
-            elif deadline is not None and row.attempts >= row.max_attempts:
-                stale += 1
             else:
                 ready += 1
                 oldest = row.run_at if oldest is None else min(oldest, row.run_at)
@@ -354,10 +354,7 @@ class Backlog:
     def _tidy_claims(self) -> None:
         if len(self._deadlines) + len(self._lasts) > SLACK + 2 * self._processing:
             for heap in (self._deadlines, self._lasts):
-                if not self._processing:
-                    heap.clear()
-                    continue
-                heap[:] = {e for e in heap if (row := self.rows.get(e & ID)) and row.deadline == e >> BITS}
+                heap[:] = {e for e in heap if (row := self.rows.get(e & ID)) and _lapses(row, e)}
                 heapify(heap)
 
     def _tidy_pending(self) -> None:
@@ -396,3 +393,7 @@ def _is_wanted(row: JobRecord, where: JobFilter) -> bool:
     return error is None or any(
         error in text for text in (row.last_error, row.retry_error) if text is not None
     )  # not even the empty text is in none
+
+
+def _lapses(row: JobRecord, entry: int) -> bool:
+    return row.deadline is not None and entry >> BITS in (row.deadline, due_at(row))
