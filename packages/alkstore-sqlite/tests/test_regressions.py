@@ -12,7 +12,11 @@ import aiosqlite
 import pytest
 
 from alkstore import Closed, DatabaseError, Tx
+from alkstore.clock import SystemClock
 from alkstore_sqlite import SqliteStore
+from alkstore_sqlite.engine import SqliteEngine
+from alkstore_sqlite.link import LAST_CALL, Link
+from alkstore_sqlite.surroundings import prepare_reader
 
 Level: TypeAlias = Literal["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]
 
@@ -136,3 +140,30 @@ async def test_a_row_that_finds_no_room_takes_no_other_along(store: SqliteStore,
     assert "no room left" in str(errors[0])
     assert not errors[0].outcome_unknown
     assert rows(path, "SELECT head FROM alkstore_stream WHERE name = 's'") == [1]
+
+
+# ---------------------------------------------------------------- the end
+
+
+async def test_a_connection_that_two_close_at_once_is_closed_for_both(path: Path) -> None:
+    link = await Link.open(str(path), prepare_reader)
+
+    async with asyncio.timeout(LAST_CALL / 2):
+        await asyncio.gather(link.close(), link.close())
+
+
+async def test_a_close_is_not_held_up_by_a_begin_that_waits_for_another_process(path: Path) -> None:
+    engine = await SqliteEngine.open(str(path), SystemClock(), wait_timeout=30, durability="process")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        begin = asyncio.ensure_future(engine.begin())
+        async with asyncio.timeout(5):
+            while not engine.is_held_up:  # noqa: ASYNC110  # the thread tells nobody
+                await asyncio.sleep(0)
+        begin.cancel()
+        await asyncio.wait((begin,))
+
+        async with asyncio.timeout(LAST_CALL):  # what core leaves for it
+            await engine.aclose()
+
+    assert not engine.is_at_work

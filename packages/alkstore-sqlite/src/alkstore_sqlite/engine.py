@@ -5,6 +5,7 @@ other processes commit (`watcher.py`). Each area says in statements what a chang
 them runs where.
 """
 
+import asyncio
 import logging
 import os
 import random
@@ -262,8 +263,7 @@ class SqliteEngine:
             return
         self._is_closed = True
         await self._wakes.aclose()
-        await self._readers.close()
-        await self._writer.close()
+        await asyncio.gather(self._readers.close(), self._writer.close())
 
 
 def _names() -> Steps[Names]:

@@ -13,13 +13,16 @@ from alkstore_sqlite.connection import Connection, Place, Program
 from alkstore_sqlite.errors import translated
 from alkstore_sqlite.surroundings import connect_arguments, guard
 
-__all__ = ["LAST_CALL", "Link"]
+__all__ = ["CLOSE_LIMIT", "LAST_CALL", "Link"]
 
 STATEMENTS: Final = 256
 """Prepared statements that a connection keeps: all of ours."""
 
 LAST_CALL: Final = 1.0
-"""Seconds that a call has to end by itself at a close; then its statement is interrupted, and then it is left."""
+"""Seconds that a statement has to end once it was interrupted; then it is left."""
+
+CLOSE_LIMIT: Final = 5.0
+"""Seconds that a call has to end by itself when the store is closed, unless core is in more of a hurry (DUR-06)."""
 
 
 class Link:
@@ -30,6 +33,7 @@ class Link:
         self.path = path
         self._inside: set[asyncio.Task[Any]] = set()
         self._is_cut = False
+        self._closing: asyncio.Future[None] | None = None
         self._handed = 0
         self._raw: Connection | None = None
 
@@ -106,15 +110,25 @@ class Link:
         finally:
             self._inside.discard(task)
 
-    async def close(self) -> None:
-        """Close the connection after what was handed to it; what does not end by then is cut off."""
-        closing = asyncio.ensure_future(self._close())
-        done, _ = await asyncio.wait((closing,), timeout=LAST_CALL)
-        if not done:
-            with suppress(ValueError, sqlite3.Error):  # closed in this very moment
-                await self.connection.interrupt()
-            done, _ = await asyncio.wait((closing,), timeout=LAST_CALL)
-        if not done:
+    async def close(self, patience: float = LAST_CALL) -> None:
+        """Close the connection after what was handed to it. What does not end in so many seconds, or by a cancellation
+        of this, is cut off.
+
+        May be called by several: the driver would not answer a second close that it got before it answered the first.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        try:
+            await asyncio.wait((self._closing,), timeout=patience)
+        finally:
+            if not self._closing.done():
+                await self._cut_off(self._closing)
+
+    async def _cut_off(self, closing: asyncio.Future[None]) -> None:
+        with suppress(ValueError, sqlite3.Error):  # closed in this very moment
+            await self.connection.interrupt()
+        await asyncio.wait((closing,), timeout=LAST_CALL)
+        if not closing.done():
             self._is_cut = True
             closing.cancel()
             for task in self._inside:

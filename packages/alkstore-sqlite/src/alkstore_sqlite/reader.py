@@ -8,7 +8,7 @@ from alkstore.errors import Closed
 from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, Wait, perform
 from alkstore_sqlite.errors import is_broken
 from alkstore_sqlite.hop import told
-from alkstore_sqlite.link import Link
+from alkstore_sqlite.link import CLOSE_LIMIT, Link
 
 __all__ = ["Readers"]
 
@@ -125,4 +125,4 @@ class Readers:
         self._wait.abort.set()
         links = [*self._idle, *self._used]
         self._idle.clear()
-        await asyncio.gather(*(link.close() for link in links))
+        await asyncio.gather(*(link.close(CLOSE_LIMIT) for link in links))

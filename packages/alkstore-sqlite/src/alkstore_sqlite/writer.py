@@ -21,7 +21,7 @@ from alkstore.errors import Closed, DatabaseError
 from alkstore_sqlite.connection import Wait, Woken
 from alkstore_sqlite.errors import is_broken
 from alkstore_sqlite.hop import Hop, Operation, Work, told
-from alkstore_sqlite.link import LAST_CALL, Link
+from alkstore_sqlite.link import CLOSE_LIMIT, LAST_CALL, Link
 
 __all__ = ["Owner", "Writer"]
 
@@ -29,6 +29,10 @@ T = TypeVar("T")
 
 MOST_A_HOP: Final = 256
 """Operations that share a commit at most, so that the last of a crowd does not wait for all of it."""
+
+
+CHORES_LIMIT: Final = 0.4
+"""Seconds. Core gives a close that has had its time one more second, of which the connection needs some."""
 
 
 class Owner(Protocol):
@@ -307,8 +311,27 @@ class Writer:
 
     async def close(self) -> None:
         """Refuse everything, end what stands in line, and close the connection after what it has in hand."""
-        if self._chores:
-            await asyncio.wait(self._chores, timeout=LAST_CALL)  # a transaction to undo, claims to give back
+        patience = CLOSE_LIMIT
+        try:
+            await self._end_chores()
+        except asyncio.CancelledError:
+            patience = 0.0
+            raise
+        finally:
+            self._end_line()
+            await self.link.close(patience)
+            rest = {*self._chores, *((self._flusher,) if self._flusher is not None else ())}
+            if rest:
+                await asyncio.wait(rest, timeout=LAST_CALL)
+
+    async def _end_chores(self) -> None:
+        """Let transactions be undone and claims be given back: first in peace, then without waiting for anybody's lock."""
+        for _ in range(2):
+            if self._chores:
+                await asyncio.wait(self._chores, timeout=CHORES_LIMIT)
+            self.wait.abort.set()
+
+    def _end_line(self) -> None:
         self._is_closed = True
         self.wait.abort.set()
         while self._line:
@@ -318,7 +341,3 @@ class Writer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        await self.link.close()
-        rest = {*self._chores, *((self._flusher,) if self._flusher is not None else ())}
-        if rest:
-            await asyncio.wait(rest, timeout=LAST_CALL)
