@@ -9,7 +9,7 @@ import pytest
 
 from alkstore.engine import NewEvent, NewSchedule, NewWake
 from alkstore_sqlite import lock, schedule, stream, wake
-from alkstore_sqlite.connection import Steps, perform
+from alkstore_sqlite.connection import Steps, bind, perform
 
 RULE = NewSchedule("r", "@every 1h", 3_600_000_000, None, "jobs", b"1", 0, 1_000_000, 3, 0, None)
 
@@ -30,11 +30,11 @@ def notify(connection: sqlite3.Connection, channel: str = "news") -> None:
 def enqueue(
     connection: sqlite3.Connection, run_at: int, *, place: int = 0, priority: int = 0, queue: str = "jobs"
 ) -> None:
-    connection.execute(JOB, (queue, place, priority, run_at, run_at if place else None))
+    connection.execute(JOB, bind((queue, place, priority, run_at, run_at if place else None)))
 
 
 def probed(connection: sqlite3.Connection, probe: str, names: Sequence[str]) -> list[list[int]]:
-    ((marks,),) = connection.execute(wake._SQL[probe], (json.dumps(names),)).fetchall()
+    ((marks,),) = connection.execute(wake._SQL[probe], bind((json.dumps(names),))).fetchall()
     found: list[list[int]] = json.loads(marks)
     return sorted(found)
 
@@ -72,7 +72,7 @@ def test_every_other_probe_answers_for_every_name(connection: sqlite3.Connection
 
 @pytest.mark.parametrize("probe", ["probe_channels", "probe_streams", "probe_queues", "probe_locks"])
 def test_a_probe_scans_no_table(connection: sqlite3.Connection, probe: str) -> None:
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {wake._SQL[probe]}", ("[]",))]
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {wake._SQL[probe]}", bind(("[]",)))]
 
     scans = [step for step in plan if step.startswith("SCAN")]
     assert all("VIRTUAL TABLE" in step or "level" in step or "subquery" in step for step in scans), plan

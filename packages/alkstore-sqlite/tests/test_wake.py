@@ -9,7 +9,7 @@ from alkstore.engine import NewWake, Signal, Topic, TopicKind, Watch
 from alkstore.errors import Closed
 from alkstore.testing import ManualClock
 from alkstore_sqlite import wake
-from alkstore_sqlite.connection import Place, Woken, perform
+from alkstore_sqlite.connection import Place, Woken, bind, perform
 from alkstore_sqlite.mark import Mark, Report, Watched
 from alkstore_sqlite.schema import MIGRATIONS
 from alkstore_sqlite.wake import Wakes
@@ -97,7 +97,7 @@ def test_a_notify_begins_with_a_statement_that_opens_a_transaction() -> None:
 
 
 def test_a_trim_reads_no_more_than_it_deletes(file: sqlite3.Connection) -> None:
-    plan = file.execute(f"EXPLAIN QUERY PLAN {wake._SQL['trim']}", (1,)).fetchall()
+    plan = file.execute(f"EXPLAIN QUERY PLAN {wake._SQL['trim']}", bind((1,))).fetchall()
 
     assert [row[3] for row in plan] == [
         "SEARCH alkstore_notification USING INTEGER PRIMARY KEY (rowid<?)",

@@ -14,7 +14,7 @@ import pytest
 from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind, Watch
 from alkstore.testing import ManualClock
 from alkstore_sqlite import lock, schedule, stream, wake
-from alkstore_sqlite.connection import Place, Steps, perform
+from alkstore_sqlite.connection import Place, Steps, bind, perform
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.pace import CHASE
 from alkstore_sqlite.schema import MIGRATIONS
@@ -87,7 +87,7 @@ def notify(file: sqlite3.Connection, channel: str = "news") -> None:
 def enqueue(
     file: sqlite3.Connection, run_at: int, *, place: int = 0, priority: int = 0, queue: str = "jobs"
 ) -> None:
-    file.execute(JOB, (queue, place, priority, run_at, run_at if place else None))
+    file.execute(JOB, bind((queue, place, priority, run_at, run_at if place else None)))
 
 
 async def woken(watch: Watch) -> None:

@@ -79,7 +79,7 @@ class JoinedTransaction(Operations):
             raise InvalidArgument("connection is the store's own; use the transaction that gave it")
         await _check_file(driver, path)
         if not driver.in_transaction:
-            if driver.isolation_level is None or _autocommit(driver) != LEGACY:
+            if driver.isolation_level is None or await _autocommit(driver) != LEGACY:
                 raise InvalidArgument(
                     "connection is in no transaction and commits every statement by itself; "
                     "execute BEGIN IMMEDIATE on it before joining"
@@ -203,9 +203,11 @@ def _is_in_transaction(connection: aiosqlite.Connection) -> bool:
         return False
 
 
-def _autocommit(connection: aiosqlite.Connection) -> object:
-    # Python 3.12's own mode, of which aiosqlite tells nothing.
-    return getattr(getattr(connection, "_conn", None), "autocommit", LEGACY)
+async def _autocommit(connection: aiosqlite.Connection) -> object:
+    # Python 3.12's own mode, of which aiosqlite tells nothing, and which can be read in the connection's thread alone: by
+    # the way that all of aiosqlite's methods take, which is not typed.
+    mode: object = await connection._execute(getattr, connection._conn, "autocommit", LEGACY)  # type: ignore[no-untyped-call]
+    return mode
 
 
 async def _perform(connection: aiosqlite.Connection, steps: Steps[T]) -> T:
