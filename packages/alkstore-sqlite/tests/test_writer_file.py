@@ -1,0 +1,123 @@
+"""What the writer does when its connection, or the file at its place, is of no use any more."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from engines import opened, rows
+from jobs import new_job
+
+from alkstore.engine import JobFilter
+from alkstore.errors import DatabaseError
+from alkstore_sqlite.engine import SqliteEngine
+from alkstore_sqlite.errors import FileReplaced
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+async def insert(engine: SqliteEngine, payload: bytes = b"1") -> int:
+    (id,) = await engine.insert_jobs([new_job(payload)])
+    return id
+
+
+# ---------------------------------------------------------------- connections that are of no use any more
+
+
+async def test_a_connection_that_was_closed_is_opened_again(path: Path) -> None:
+    async with opened(path) as engine:
+        tx = await engine.begin()
+        connection = tx.connection
+        await tx.rollback()
+        await connection.close()  # type: ignore[attr-defined]
+
+        answers = await asyncio.gather(*(insert(engine, b"%d" % n) for n in range(3)), return_exceptions=True)
+
+        assert [type(answer) for answer in answers] == [DatabaseError, int, int]
+        assert "is closed" in str(answers[0])
+        assert rows(path) == [b"1", b"2"]
+
+
+async def test_a_transaction_after_a_connection_was_closed_begins_on_a_new_one(path: Path) -> None:
+    async with opened(path) as engine:
+        tx = await engine.begin()
+        connection = tx.connection
+        await tx.rollback()
+        await connection.close()  # type: ignore[attr-defined]
+
+        with pytest.raises(DatabaseError):
+            await engine.begin()
+        tx = await engine.begin()
+        await tx.insert_jobs([new_job()])
+        await tx.commit()
+
+        assert tx.is_open is False
+        assert rows(path) == [b"1"]
+
+
+# ---------------------------------------------------------------- the file at its place
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def refused(call: Callable[[], Awaitable[object]]) -> None:
+    """Call until it is refused, which is within moments: a look at the file's place counts for one."""
+    async with asyncio.timeout(10):
+        with pytest.raises(FileReplaced, match="was removed, moved or replaced"):  # noqa: PT012
+            while True:
+                await call()
+
+
+async def test_a_file_that_is_back_goes_on_with_the_same_connection(path: Path) -> None:
+    async with opened(path) as engine:
+        tx = await engine.begin()
+        connection = tx.connection
+        await tx.rollback()
+        os.rename(path, path.with_name("away.db"))
+        await refused(lambda: insert(engine, b"perhaps"))
+        os.rename(path.with_name("away.db"), path)
+
+        await insert(engine, b"back")
+
+        tx = await engine.begin()
+        assert tx.connection is connection
+        await tx.rollback()
+        assert {*rows(path)} - {b"perhaps"} == {b"back"}
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+async def test_a_file_that_was_replaced_is_refused_for_ever_and_the_other_one_left_alone(
+    path: Path, has_read: bool
+) -> None:
+    another = path.with_name("another.db")
+    async with opened(another) as engine:
+        await insert(engine, b"another's")
+    content = content_of(another)
+    async with opened(path) as engine:
+        await insert(engine)
+        if has_read:
+            await engine.find_jobs("q", JobFilter())
+        os.replace(another, path)
+
+        for call in (
+            lambda: insert(engine),
+            lambda: engine.insert_jobs([new_job()] * 2),
+            lambda: engine.find_jobs("q", JobFilter()),
+            lambda: engine.claim_jobs("q", ["me"]),
+        ):
+            await refused(call)
+            with pytest.raises(FileReplaced):
+                await call()
+        with pytest.raises(FileReplaced):
+            await engine.begin()
+        with pytest.raises(FileReplaced):
+            await insert(engine)
+
+        assert content_of(path) == content
+    assert content_of(path) == content
