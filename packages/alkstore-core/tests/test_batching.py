@@ -243,6 +243,25 @@ async def test_an_error_that_is_nobodys_fault_reaches_everybody_and_the_writer_g
     assert list(await batcher.insert_jobs([job("d")])) == [0]
 
 
+async def test_nobody_waits_anew_behind_who_was_held_back_for_too_long(
+    storage: Storage, batcher: Batcher
+) -> None:
+    storage.is_gated = True
+    storage.error = DatabaseError("storage was held by open transaction 1")
+    storage.error._is_held_back = True
+    calls = [asyncio.ensure_future(batcher.insert_jobs([job(str(n))])) for n in range(5)]
+    await asyncio.sleep(0)
+
+    storage.gates[0].set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [str(answer) for answer in answers] == [str(storage.error)] * 5
+    assert len(storage.gates) == 1
+    storage.error = None
+    storage.open_gate()
+    assert await batcher.insert_jobs([job("next")]) == [0]
+
+
 async def test_a_caller_cancelled_in_line_has_done_nothing(storage: Storage, batcher: Batcher) -> None:
     storage.is_gated = True
     tasks = [insert(batcher, text) for text in ("a", "b", "c")]

@@ -142,6 +142,36 @@ async def test_a_row_that_finds_no_room_takes_no_other_along(store: SqliteStore,
     assert rows(path, "SELECT head FROM alkstore_stream WHERE name = 's'") == [1]
 
 
+# ---------------------------------------------------------------- waiting
+
+
+async def test_a_crowd_behind_a_transaction_waits_once_and_does_nothing(path: Path) -> None:
+    limit = 0.2
+    async with SqliteStore(path, wait_timeout=limit) as store, store.begin_tx():
+        queue = store.queue("q")
+        writes = [asyncio.ensure_future(queue.enqueue(number)) for number in range(10)]
+
+        async with asyncio.timeout(2 * limit):
+            answers = await asyncio.gather(*writes, return_exceptions=True)
+
+        assert {type(answer) for answer in answers} == {DatabaseError}
+    assert rows(path) == []
+
+
+async def test_a_crowd_behind_another_process_waits_once_and_does_nothing(path: Path) -> None:
+    limit = 0.2
+    async with SqliteStore(path, wait_timeout=limit) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            writes = [store.queue("q").enqueue(number) for number in range(10)]
+
+            async with asyncio.timeout(2 * limit):
+                answers = await asyncio.gather(*writes, return_exceptions=True)
+
+        assert {type(answer) for answer in answers} == {DatabaseError}
+        assert await store.queue("q").list() == []
+
+
 # ---------------------------------------------------------------- the end
 
 

@@ -6,7 +6,8 @@ while the line does, flushes the line in batches. No timer is involved, so nobod
 
 A batch is all or nothing in the engine. When it fails, and the engine knows that nothing landed, its calls are flushed
 one by one, so that a call fails by its own fault alone. When the outcome is unknown every call gets the error: a repeated
-write could land twice (DUR-11).
+write could land twice (DUR-11). When it waited in vain for another holder of the storage, so do all in line: each of them
+would wait as long again.
 
 A caller that is cancelled while it waits in line has done nothing. Later its outcome is unknown, but the flush goes on:
 it carries the others.
@@ -149,6 +150,9 @@ class _Lane(Generic[Item, Result]):
         self._is_busy = True
         try:
             return await self._write(items)
+        except DatabaseError as error:
+            self._is_held_back(error)
+            raise
         finally:
             self._hand_on()
 
@@ -175,7 +179,7 @@ class _Lane(Generic[Item, Result]):
                 # Those who were answered call again within this turn; without it the next flush would miss half of them.
                 await asyncio.sleep(0)
         except BaseException:  # the task was cancelled: nobody in line may wait for ever
-            self._drop()
+            self._drop(Closed("store"))
             raise
         finally:
             self._rest()
@@ -223,7 +227,7 @@ class _Lane(Generic[Item, Result]):
         try:
             results = await self._write([item for call in batch for item in call.items])
         except Exception as error:  # whatever the engine raised is the callers' to see, and the line goes on
-            self._was_slow = clock() - began > PATIENCE
+            self._was_slow = clock() - began > PATIENCE or self._is_held_back(error)
             return error
         except BaseException:  # this task was cancelled under the engine's hands: nobody may wait for ever
             _fail(batch, unanswered())
@@ -236,6 +240,13 @@ class _Lane(Generic[Item, Result]):
                 call.answer.set_result(results[at:end])
             at = end
         return None
+
+    def _is_held_back(self, error: Exception) -> bool:
+        """Whether it waited for others as long as anybody may (TX-08). Then those in line, who came meanwhile, have too."""
+        if not (isinstance(error, DatabaseError) and error._is_held_back):
+            return False
+        self._drop(error)
+        return True
 
     def _is_repeatable(self, error: Exception) -> bool:
         return isinstance(error, DatabaseError) and not error.outcome_unknown and not self._was_slow
@@ -255,11 +266,11 @@ class _Lane(Generic[Item, Result]):
         flusher = self._flusher
         if flusher is not None:
             flusher.cancel()
-        self._drop()
+        self._drop(Closed("store"))
         return flusher
 
-    def _drop(self) -> None:
-        _fail(self._line, Closed("store"))
+    def _drop(self, error: Exception) -> None:
+        _fail(self._line, error)
         self._line.clear()
 
 

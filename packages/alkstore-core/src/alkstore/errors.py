@@ -247,3 +247,5 @@ class DatabaseError(AlkstoreError):
     """
 
     outcome_unknown: bool = False
+    _is_held_back: bool = False
+    """Others had the storage for all of ``wait_timeout``: an engine sets it, and nobody who waited meanwhile waits anew."""

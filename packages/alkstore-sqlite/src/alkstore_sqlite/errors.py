@@ -142,6 +142,7 @@ def translate(
     ours = DatabaseError(f"{text}; the commit may have landed all the same" if is_unsure else text)
     if is_unsure:
         ours.outcome_unknown = True
+    ours._is_held_back = waited is not None and code in _BUSY
     return ours
 
 

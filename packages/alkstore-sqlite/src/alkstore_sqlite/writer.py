@@ -201,10 +201,12 @@ class Writer:
 
     def _too_long(self) -> DatabaseError:
         holder = "other writes" if self._owner is None else self._owner.label
-        return DatabaseError(
+        error = DatabaseError(
             f"storage was held by {holder} for over {self.wait.limit:g} s, and nothing of this was done; "
             "end transactions sooner, or raise wait_timeout"
         )
+        error._is_held_back = True
+        return error
 
     def _hand_on(self) -> None:
         if not self._line:
