@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast, get_args
 import aiosqlite
 import pytest
 
-from alkstore import Closed, DatabaseError, Tx
+from alkstore import Closed, DatabaseError, InvalidArgument, Tx
 from alkstore.clock import SystemClock
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.engine import SqliteEngine
@@ -140,6 +140,38 @@ async def test_a_row_that_finds_no_room_takes_no_other_along(store: SqliteStore,
     assert "no room left" in str(errors[0])
     assert not errors[0].outcome_unknown
     assert rows(path, "SELECT head FROM alkstore_stream WHERE name = 's'") == [1]
+
+
+# ---------------------------------------------------------------- joins
+
+
+async def test_no_connection_through_a_hard_link_is_joined(store: SqliteStore, path: Path) -> None:
+    link = path.with_name("link.db")
+    link.hardlink_to(path)
+    async with aiosqlite.connect(link) as connection:
+        with pytest.raises(InvalidArgument, match="same file"):
+            await store.join(connection).__aenter__()
+
+    assert not link.with_name("link.db-wal").exists()
+
+
+async def test_no_connection_whose_file_is_gone_is_joined(store: SqliteStore, tmp_path: Path) -> None:
+    async with aiosqlite.connect(tmp_path / "gone.db") as connection:
+        (tmp_path / "gone.db").unlink()
+
+        with pytest.raises(InvalidArgument, match="same file"):
+            await store.join(connection).__aenter__()
+
+
+async def test_a_connection_through_a_symbolic_link_is_joined(store: SqliteStore, path: Path) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    async with aiosqlite.connect(link) as connection:
+        async with store.join(connection) as tx:
+            await tx.enqueue("q", 1)
+        await connection.commit()
+
+    assert rows(path) == [b"1"]
 
 
 # ---------------------------------------------------------------- waiting

@@ -4,13 +4,14 @@ What is done here lands with the caller's commit, and whoever waits for it is wo
 in every other, since SQLite tells nobody else of a commit.
 """
 
+import os
 import sqlite3
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import aiosqlite
 
 from alkstore.errors import Closed, InvalidArgument, show
-from alkstore_sqlite.connection import Place, Row, Statement, Steps, Tells, bind
+from alkstore_sqlite.connection import Row, Statement, Steps, Tells, bind
 from alkstore_sqlite.errors import translated
 from alkstore_sqlite.hop import Operation
 from alkstore_sqlite.transaction import Operations
@@ -185,11 +186,21 @@ async def _check_file(connection: aiosqlite.Connection, path: str) -> None:
         raise InvalidArgument(
             f"connection is to a private database, this store is on {show(path)}; connect to that file"
         )
-    # A file has many names (links, relative paths): it is what stands there that must be the same.
-    if Place.of(files[0])[1:] != Place.of(path)[1:]:
+    if not _is_same_file(files[0], path):
         raise InvalidArgument(
             f"connection is to {show(files[0])}, this store is on {show(path)}; join a connection to the same file"
         )
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    one, other = os.path.realpath(one), os.path.realpath(other)
+    if one == other:
+        return True
+    try:
+        # A folder can be mounted twice. But through two hard links a file has two logs, and each of them damages it.
+        return os.path.samefile(one, other) and os.path.samefile(f"{one}-wal", f"{other}-wal")
+    except OSError:
+        return False
 
 
 def _text(value: object) -> str:
