@@ -16,6 +16,7 @@ from alkstore.clock import SystemClock
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.engine import SqliteEngine
 from alkstore_sqlite.link import LAST_CALL, Link
+from alkstore_sqlite.queue import BURIED_BY_A_CLAIM, TIDIED_BY_A_CLAIM
 from alkstore_sqlite.surroundings import prepare_reader
 
 Level: TypeAlias = Literal["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]
@@ -140,6 +141,28 @@ async def test_a_row_that_finds_no_room_takes_no_other_along(store: SqliteStore,
     assert "no room left" in str(errors[0])
     assert not errors[0].outcome_unknown
     assert rows(path, "SELECT head FROM alkstore_stream WHERE name = 's'") == [1]
+
+
+# ---------------------------------------------------------------- claims
+
+
+async def test_a_claim_that_takes_several_commits_still_buries_a_thousand_at_most(
+    store: SqliteStore, path: Path
+) -> None:
+    copy = (
+        "INSERT INTO alkstore_job (queue, payload, headers, place, priority, run_at, attempts, max_attempts, "
+        "visibility_timeout, base_delay, deadline, token, created_at) "
+        "WITH RECURSIVE n (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < ?2) "
+        "SELECT 'q', CAST('1' AS BLOB), CAST('{}' AS BLOB), ?1, 0, 0, 1, ?3, 300000000, 0, 1, n, 0 FROM n"
+    )
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(copy, {"1": 1, "2": TIDIED_BY_A_CLAIM + 1, "3": 2})
+        other.execute(copy, {"1": 2, "2": 3 * BURIED_BY_A_CLAIM, "3": 1})
+    queue = store.queue("q")
+
+    assert await queue.claim_one() is not None
+
+    assert (await queue.stats()).dead == BURIED_BY_A_CLAIM
 
 
 # ---------------------------------------------------------------- joins

@@ -179,11 +179,12 @@ def names() -> Steps[list[str]]:
 
 def _tidy(queue: str, now: int) -> Steps[bool]:
     """Put rows that time has moved in their place; True once that is all of them."""
-    yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, BURIED_BY_A_CLAIM))
     is_done = True
     for name in ("put_in_line", "set_aside", "take_up", "hold_again"):
         answer = yield Statement(_SQL[name], (queue, now, TIDIED_BY_A_CLAIM), tells=COUNT)
         is_done = is_done and answer[0][0] < TIDIED_BY_A_CLAIM
+    if is_done:  # with the last portion: a claim buries so many, however many portions it takes
+        yield Statement(_SQL["bury_lapsed"], (queue, now, LAPSED, BURIED_BY_A_CLAIM))
     return is_done
 
 
