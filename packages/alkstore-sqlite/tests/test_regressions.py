@@ -197,6 +197,20 @@ async def test_a_connection_through_a_symbolic_link_is_joined(store: SqliteStore
     assert rows(path) == [b"1"]
 
 
+async def test_a_joined_transaction_that_was_closed_does_not_ride_the_next_one(
+    store: SqliteStore, path: Path
+) -> None:
+    async with aiosqlite.connect(path) as connection:
+        tx = await store.join(connection)
+        await connection.commit()
+        with pytest.raises(Closed):
+            await tx.enqueue("q", 1)
+        await connection.execute("BEGIN")
+
+        with pytest.raises(Closed):
+            await tx.enqueue("q", 2)
+
+
 # ---------------------------------------------------------------- waiting
 
 

@@ -92,9 +92,13 @@ class JoinedTransaction(Operations):
 
     @property
     def is_open(self) -> bool:
-        if self._is_left or not _is_in_transaction(self._connection):
-            return False
-        return self._root is _root_of(self._given)  # not the caller's next one
+        # Once and for all: what was Closed must not come to life again with the caller's next transaction.
+        self._is_left = (
+            self._is_left
+            or not _is_in_transaction(self._connection)
+            or self._root is not _root_of(self._given)
+        )
+        return not self._is_left
 
     @property
     def connection(self) -> object:
