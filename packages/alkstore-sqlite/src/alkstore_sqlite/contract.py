@@ -17,8 +17,10 @@ from alkstore_contract_suite.factory import Business, Capability, Fault, Support
 from alkstore_contract_suite.registry import Registrar
 from alkstore_contract_suite.single_file import SingleFileColumn, SingleFileFactory
 from alkstore_sqlite import contract_faults
+from alkstore_sqlite.connection import Connection, Patience, Wait
 from alkstore_sqlite.contract_faults import outsider
 from alkstore_sqlite.engine import OMITTED, SqliteEngine, SqliteStore
+from alkstore_sqlite.schema import migrate
 
 if TYPE_CHECKING:
     from alkstore_contract_suite.rows._joining import Application
@@ -147,10 +149,11 @@ class SqliteFactory(SingleFileFactory):
 
     @classmethod
     def make_template(cls, path: Path) -> bool:
-        with closing(sqlite3.connect(path)) as connection:
-            # Or each case would change the file's mode again; how a file comes to have it, blank storage shows.
+        with closing(sqlite3.connect(path, factory=Connection, isolation_level=None)) as connection:
+            # Or each case would set the mode and make the tables again; how a file comes to have them, blank storage shows.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_TEMPLATE)
+            migrate(connection, 0, Patience(Wait(0)))
         return True
 
     def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
