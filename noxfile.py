@@ -1,5 +1,6 @@
 """Every task of a developer; ``nox -l`` lists them. Versions are those of the lock, through its export for pip."""
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +18,8 @@ PYTHONS = [
     ]
     if line.startswith("Programming Language :: Python :: 3.")
 ]
+# Where tests find what several of them share: a package's may use another one's.
+SHARED = nox.project.load_toml(ROOT / "pyproject.toml")["tool"]["pytest"]["ini_options"]["pythonpath"]
 SOAK = ["--times", "20", "--kills", "100"]
 
 nox.needs_version = ">=2025.5.1"
@@ -89,7 +92,7 @@ def types(session: nox.Session) -> None:
     for package in packages():
         tests = package.folder / "tests"
         paths = [package.folder / "src", *([tests] if tests.is_dir() else [])]
-        session.run("mypy", *map(str, paths), env={"MYPYPATH": str(tests)})
+        session.run("mypy", *map(str, paths), env={"MYPYPATH": os.pathsep.join([str(tests), *SHARED])})
     session.run("mypy", "noxfile.py", "tools", "tests", "docs/conf.py", env={"MYPYPATH": "tools"})
     session.run("mypy", "benchmarks")
     session.run("basedpyright")
