@@ -2,122 +2,24 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
 
 import pytest
+from cancelling import (
+    OPERATIONS,
+    Operation,
+    cancel,
+    claim,
+    claim_one,
+    left_in,
+    prepare,
+    supply,
+    transaction,
+)
 from faulty import FaultyStore, turn, warped
 
-from alkstore import AlkstoreError, JobHandle, StopToken
-
-Operation = Callable[[FaultyStore], Awaitable[object]]
 TURNS = 3
 LONGEST = 120
 """Turns that any of the operations takes at most over this wire."""
-
-
-def soon(call: Callable[[], object], turns: int = 40) -> None:
-    """Call after so many turns of the loop."""
-    loop = asyncio.get_running_loop()
-    loop.call_soon(soon, call, turns - 1) if turns else call()
-
-
-async def enqueue(store: FaultyStore) -> None:
-    await store.queue("other").enqueue(1)
-
-
-async def claim(store: FaultyStore) -> None:
-    await store.queue("q").claim()
-
-
-async def claim_one(store: FaultyStore) -> None:
-    await store.queue("q").claim_one()
-
-
-async def claim_and_handle(store: FaultyStore) -> None:
-    async for handle in store.queue("q").claims():
-        async with handle:
-            await asyncio.sleep(0)
-        return
-
-
-async def run_once(store: FaultyStore) -> None:
-    async def handle_it(handle: JobHandle) -> None:
-        async with handle.hold():
-            await asyncio.sleep(0)
-
-    await store.queue("q").run_once(handle_it)
-
-
-async def listen(store: FaultyStore) -> None:
-    async with store.listen("c") as receiver:
-        await store.notify("c")
-        await receiver.recv()
-
-
-async def subscribe(store: FaultyStore) -> None:
-    async with store.stream("s").subscribe("me", after=0) as receiver:
-        event = await receiver.recv()
-        assert event is not None
-        await receiver.save(event)
-
-
-async def lock(store: FaultyStore) -> None:
-    async with store.lock("l"):
-        await asyncio.sleep(0)
-
-
-async def lock_in_time(store: FaultyStore) -> None:
-    async with store.lock("l", timeout=60):
-        await asyncio.sleep(0)
-
-
-async def transaction(store: FaultyStore) -> None:
-    async with store.begin_tx() as tx:
-        await tx.enqueue("other", 1)
-        await tx.publish("other", 1)
-        await tx.read_from_consumer("s", "me")
-
-
-async def rolled_back(store: FaultyStore) -> None:
-    tx = await store.begin_tx()
-    try:
-        await tx.read_from_consumer("s", "me")
-    finally:
-        await tx.rollback()
-
-
-async def acked_in_a_transaction(store: FaultyStore) -> None:
-    handle = await store.queue("q").claim()
-    assert handle is not None
-    async with handle, store.begin_tx() as tx:
-        await tx.ack(handle)
-
-
-async def run_schedules(store: FaultyStore) -> None:
-    stop = StopToken()
-    soon(stop.cancel)
-    await store.run_schedules(stop)
-
-
-async def supervise_schedules(store: FaultyStore) -> None:
-    stop = StopToken()
-    soon(stop.cancel)
-    await store.supervise_schedules(stop)
-
-
-async def run_outbox(store: FaultyStore) -> None:
-    stop = StopToken()
-
-    async def deliver(handle: JobHandle) -> None:
-        stop.cancel()
-
-    await store.outbox("o").run(deliver, stop=stop, concurrency=2)
-
-
-OPERATIONS = [
-    enqueue, claim, claim_one, claim_and_handle, run_once, listen, subscribe, lock, lock_in_time, transaction,
-    rolled_back, acked_in_a_transaction, run_schedules, supervise_schedules, run_outbox,
-]  # fmt: skip
 
 
 async def cancelled_after(store: FaultyStore, operation: Operation, turns: int, times: int) -> bool:
@@ -125,32 +27,15 @@ async def cancelled_after(store: FaultyStore, operation: Operation, turns: int, 
     running = asyncio.ensure_future(operation(store))
     await turn(turns)
     had_ended = running.done()
-    for _ in range(times):
-        running.cancel()
-        await asyncio.sleep(0)
-    async with asyncio.timeout(60):
-        await asyncio.wait((running,))
-    if not running.cancelled():
-        error = running.exception()
-        assert error is None or isinstance(error, AlkstoreError), repr(error)
-        del error
+    await cancel(running, times)
     return had_ended
 
 
 async def nothing_is_left(store: FaultyStore) -> None:
     await asyncio.sleep(2)  # the loop's time only: what was begun goes on to its end
     await turn(TURNS * 20)
-    state = (
-        store.open_watches,
-        store.open_transactions,
-        [lock.name for lock in store.mem._inner._locks.held()],
-        list(store._pumps),
-        [task.get_coro() for task in store._tasks],
-        list(store._watches),
-        list(store._runners),
-        store._open_transactions,
-    )
-    assert state == ([], 0, [], [], [], [], [], 0)
+    held = [lock.name for lock in store.mem._inner._locks.held()]
+    assert (store.open_watches, store.open_transactions, held, left_in(store)) == ([], 0, [], [])
 
 
 @pytest.mark.parametrize("persists", [False, True])
@@ -163,11 +48,9 @@ def test_nothing_is_left_of_an_operation_that_is_cancelled_anywhere(
     async def check() -> None:
         async with FaultyStore(turns=TURNS) as store:
             store.wire.persists = persists
-            await store.stream("s").publish(1)
-            await store.schedule("x", "@every 1h", "other", 1)
+            await prepare(store)
             for turns in range(LONGEST):
-                await store.queue("q").enqueue(1)
-                await store.outbox("o").enqueue(1)
+                await supply(store)
                 if await cancelled_after(store, operation, turns, times):
                     break
                 gc.collect(0)

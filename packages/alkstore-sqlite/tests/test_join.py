@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -82,39 +81,6 @@ async def test_a_beginning_behind_another_process_is_an_error_of_ours(
             await engine.begin(connection)
 
         assert not connection.in_transaction
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="this Python knows one way to begin alone")
-async def test_a_connection_of_pythons_own_autocommit_rides_where_it_begins_by_itself(
-    engine: SqliteEngine, path: Path
-) -> None:
-    async with aiosqlite.connect(path, **cast(Any, {"autocommit": False})) as connection:
-        tx = await engine.begin(connection)
-        await tx.insert_jobs([new_job(b"1"), new_job(b"2")])
-        assert rows(path) == []
-        await connection.commit()
-        assert rows(path) == [b"1", b"2"]
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="this Python knows one way to begin alone")
-async def test_a_connection_of_pythons_own_autocommit_that_commits_every_statement_is_refused(
-    engine: SqliteEngine, path: Path
-) -> None:
-    async with aiosqlite.connect(path, **cast(Any, {"autocommit": True})) as connection:
-        with pytest.raises(InvalidArgument, match="execute BEGIN IMMEDIATE on it before joining"):
-            await engine.begin(connection)
-        await connection.execute("BEGIN IMMEDIATE")
-        tx = await engine.begin(connection)
-        await tx.insert_jobs([new_job()])
-        await connection.execute("COMMIT")
-
-    assert rows(path) == [b"1"]
-
-
-async def test_a_connection_that_commits_every_statement_is_refused(engine: SqliteEngine, path: Path) -> None:
-    async with aiosqlite.connect(path, isolation_level=None) as connection:
-        with pytest.raises(InvalidArgument, match="execute BEGIN IMMEDIATE on it before joining"):
-            await engine.begin(connection)
 
 
 async def test_the_stores_own_connection_is_refused_within_its_transaction_and_after(

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import aiosqlite
 import pytest
-from engines import locked, opened, rest, rows
+from engines import held_up, locked, opened, rest, rows
 from jobs import new_job
 
 from alkstore.engine import (
@@ -322,6 +322,26 @@ def test_a_transaction_that_outlives_its_loop_may_be_let_go_of(path: Path) -> No
 
     left.abandon()
     assert rows(path) == []
+
+
+async def test_a_beginning_that_is_cancelled_in_the_thread_is_undone(path: Path) -> None:
+    async with opened(path) as engine:
+        with locked(path) as other:
+            beginning = asyncio.ensure_future(engine.begin())
+            await held_up(engine)
+            beginning.cancel()
+            await asyncio.wait((beginning,))
+            behind = asyncio.ensure_future(engine.insert_jobs([new_job(b"behind")]))
+            other.execute("ROLLBACK")
+
+            async with asyncio.timeout(5):
+                await behind
+        await rest(engine)
+        with locked(path):  # nothing was left open
+            pass
+
+        assert beginning.cancelled()
+        assert rows(path) == [b"behind"]
 
 
 @pytest.mark.parametrize("turns", range(1, 12))

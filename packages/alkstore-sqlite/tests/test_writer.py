@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from engines import commits, locked, opened, rest, rows
+from engines import commits, held_up, locked, opened, rest, rows
 from jobs import new_job
 
 from alkstore.engine import Cancel, JobFilter, JobState, NewEvent, NewWake
@@ -31,13 +31,6 @@ async def insert(engine: SqliteEngine, payload: bytes = b"1") -> int:
 async def turn(times: int = 5) -> None:
     for _ in range(times):
         await asyncio.sleep(0)
-
-
-async def held_up(engine: SqliteEngine) -> None:
-    """Wait until the thread has found the write lock in other hands."""
-    async with asyncio.timeout(10):
-        while not engine.is_held_up:  # noqa: ASYNC110  # a thread's state has no event
-            await asyncio.sleep(0)
 
 
 # ---------------------------------------------------------------- one commit for many

@@ -11,7 +11,7 @@ from typing import Final
 from alkstore.testing import ManualClock
 from alkstore_sqlite.engine import SqliteEngine
 
-__all__ = ["commits", "locked", "opened", "rest", "rows"]
+__all__ = ["commits", "held_up", "locked", "opened", "rest", "rows"]
 
 PATIENCE: Final = 10.0
 """Seconds after which a test that waits for a thread has failed."""
@@ -64,3 +64,10 @@ async def rest(engine: SqliteEngine) -> None:
         while quiet < 3:
             await asyncio.sleep(0)
             quiet = 0 if engine.is_at_work or engine._writer._chores or engine._writer._line else quiet + 1
+
+
+async def held_up(engine: SqliteEngine) -> None:
+    """Wait until the thread has found the write lock in other hands."""
+    async with asyncio.timeout(PATIENCE):
+        while not engine.is_held_up:  # noqa: ASYNC110  # a thread's state has no event
+            await asyncio.sleep(0)
