@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -266,3 +267,19 @@ async def test_a_close_is_not_held_up_by_a_begin_that_waits_for_another_process(
             await engine.aclose()
 
     assert not engine.is_at_work
+
+
+async def test_an_opening_that_is_cancelled_waits_for_nobody(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE person (name TEXT)")
+        other.execute("BEGIN EXCLUSIVE")
+        threads = threading.active_count()
+        opening = asyncio.ensure_future(SqliteStore(path, wait_timeout=30).__aenter__())
+        await asyncio.wait((opening,), timeout=0.05)
+        opening.cancel()
+
+        async with asyncio.timeout(LAST_CALL / 2):
+            await asyncio.wait((opening,))
+
+        assert opening.cancelled()
+        assert threading.active_count() == threads

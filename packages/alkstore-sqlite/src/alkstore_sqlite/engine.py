@@ -275,13 +275,14 @@ def _names() -> Steps[Names]:
 async def _open_writer(
     path: str, clock: Clock, durability: Durability, wait_timeout: float, place: Place | None = None
 ) -> Link:
-    patience = Patience(Wait(wait_timeout))
+    wait = Wait(wait_timeout)
+    patience = Patience(wait)
 
     def prepare(connection: Connection) -> None:
         patience.call(lambda: prepare_writer(connection, durability))
         schema.migrate(connection, clock.now(), patience)
 
-    return await Link.open(path, prepare, place)
+    return await Link.open(path, prepare, place, wait.abort.set)
 
 
 async def _open_reader(place: Place) -> Link:

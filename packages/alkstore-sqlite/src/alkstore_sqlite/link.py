@@ -55,10 +55,19 @@ class Link:
         return self.hops != self._handed
 
     @classmethod
-    async def open(cls, path: str, prepare: Callable[[Connection], None], place: Place | None = None) -> Self:
-        """Open the file; ``prepare`` runs on the new connection, in its thread.
+    async def open(
+        cls,
+        path: str,
+        prepare: Callable[[Connection], None],
+        place: Place | None = None,
+        give_up: Callable[[], object] | None = None,
+    ) -> Self:
+        """Open the file.
 
-        ``place`` is where it was when the store opened it; without one it is made if it is not there.
+        Args:
+            prepare: Runs on the new connection, in its thread.
+            place: Where the file was when the store opened it; without one it is made if it is not there.
+            give_up: Ends what ``prepare`` waits for, once nobody waits for that.
 
         Raises:
             DatabaseError: It cannot be opened, and why.
@@ -83,6 +92,8 @@ class Link:
             try:
                 await link.hop(_Preparing(prepare, place, link))
             except BaseException:
+                if give_up is not None:
+                    give_up()
                 await link.close()
                 raise
         return link
