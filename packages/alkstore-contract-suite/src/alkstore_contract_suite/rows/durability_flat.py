@@ -18,6 +18,10 @@ SLACK: Final = 150
 """Objects by which a count may differ though nothing leaks: caches of the interpreter and of the test's own."""
 
 
+TOGETHER: Final = 10
+"""Rounds of steady traffic that go on at the same time."""
+
+
 class Counting(Protocol):
     """A factory that can count: what a column with storage may add to `StoreFactory`."""
 
@@ -230,8 +234,10 @@ async def steady_traffic_leaves_nothing_behind(ctx: Context) -> None:
     done = 0
     for rounds in (100, 1_000):
         while done < rounds:
-            done += 1
-            await _one_round(ctx, store, other, done)
+            # At once, each with a lock and a consumer of its own: one after the other a thousand take seconds.
+            await asyncio.gather(*(_one_round(store, other, number) for number in range(TOGETHER)))
+            await _among_rounds(ctx, store, other)
+            done += TOGETHER
         ctx.timeline.clear()
         counts.append(await _footprint(ctx))
     slack = 0 if hasattr(ctx.factory, "footprint") else SLACK
@@ -240,30 +246,29 @@ async def steady_traffic_leaves_nothing_behind(ctx: Context) -> None:
     ctx.expect((stats.ready, stats.processing, stats.dead), (0, 0, 0), "all the work was done")
 
 
-async def _one_round(ctx: Context, store: Store, other: Store, number: int) -> None:
-    # At once what need not be one after the other: a thousand rounds of commits would else take seconds.
-    _, offset, _, _, lock = await asyncio.gather(
-        store.notify("c", number),
-        store.stream("s").publish(number),
-        store.queue("q").enqueue(number),
-        other.stream("s").save_offset("c", number),
-        store.try_lock("l", 5),
-    )
+async def _one_round(store: Store, other: Store, number: int) -> None:
+    await store.notify("c", number)
+    await store.queue("q").enqueue(number)
     handle = await other.queue("q").claim_one()
-    if handle is None or lock is None:
-        raise AlkstoreError("a job that was just enqueued is there, and a lock that was released is free")
-    acked, *_ = await asyncio.gather(handle.ack(), lock.release(), store.stream("s").trim_to(offset))
-    if not acked:
-        raise AlkstoreError("a job that was just claimed is acked")
+    if handle is None or not await handle.ack():
+        raise AlkstoreError("there are as many jobs as rounds that claim one, and the claim is live")
+    offset = await store.stream("s").publish(number)
+    await other.stream("s").save_offset(f"c{number}", offset)
+    await store.stream("s").trim_to(offset)
+    lock = await store.try_lock(f"l{number}", 5)
+    if lock is None or not await lock.release():
+        raise AlkstoreError("a lock that was released is free")
+
+
+async def _among_rounds(ctx: Context, store: Store, other: Store) -> None:
     async with store.begin_tx() as tx:
         await tx.notify("c")
-        await tx.publish("s", number)
-    if number % 10 == 0:
-        await ctx.advance(1)
-        await other.tick_schedules()
-        for fired in await store.queue("fired").claim_batch(5):
-            await fired.ack()
-        await store.stream("s").trim_to(2**63 - 1)
+        await tx.publish("s", 0)
+    await ctx.advance(1)
+    await other.tick_schedules()
+    for fired in await store.queue("fired").claim_batch(5):
+        await fired.ack()
+    await store.stream("s").trim_to(2**63 - 1)
 
 
 async def _footprint(ctx: Context) -> int:
