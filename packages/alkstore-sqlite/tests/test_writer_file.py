@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from engines import opened, rows
+from engines import held_up, locked, opened, rows
 from jobs import new_job
 
 from alkstore.engine import JobFilter
@@ -121,3 +122,27 @@ async def test_a_file_that_was_replaced_is_refused_for_ever_and_the_other_one_le
 
         assert content_of(path) == content
     assert content_of(path) == content
+
+
+# ---------------------------------------------------------------- a file that another process holds
+
+
+async def test_who_came_later_into_a_shared_hop_has_his_own_time_to_wait(path: Path) -> None:
+    async def refused(engine: SqliteEngine) -> float:
+        begun = time.monotonic()
+        with pytest.raises(DatabaseError):
+            await insert(engine)
+        return time.monotonic() - begun
+
+    async with opened(path, wait_timeout=0.4) as engine:
+        with locked(path):
+            first = asyncio.ensure_future(refused(engine))
+            await held_up(engine)
+            second = asyncio.ensure_future(refused(engine))
+            await asyncio.wait((first,), timeout=0.3)
+            third = asyncio.ensure_future(refused(engine))
+
+            waited = await asyncio.gather(first, second, third)
+
+        assert [0.4 <= seconds < 0.65 for seconds in waited] == [True, True, True]
+        assert rows(path) == []

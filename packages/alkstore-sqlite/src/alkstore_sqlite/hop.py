@@ -31,7 +31,9 @@ Operation = Callable[[int], Steps[Change[T]]]
 class Work(Generic[T]):
     """One operation on its way: what came of it, and when it had the write lock."""
 
-    __slots__ = ("_result", "began", "done", "error", "is_single", "operation", "since", "undo", "woken")
+    __slots__ = (
+        "_result", "began", "done", "error", "is_put_off", "is_single", "operation", "since", "undo", "woken"
+    )  # fmt: skip
 
     _result: T
 
@@ -50,6 +52,8 @@ class Work(Generic[T]):
         self.is_single = is_single
         self.since = 0.0
         """time.monotonic() when it came to stand in line; 0 if it found the writer idle."""
+        self.is_put_off = False
+        """Whether its hop ended before it was its turn, for the sake of one that had waited for longer."""
         self.done: asyncio.Future[None] | None = None
         self.error: Exception | None = None
         self.woken: Sequence[Woken] = ()
@@ -100,7 +104,12 @@ class Hop(Errand):
         try:
             self._land(connection, self._works)
         except sqlite3.Error as error:
-            if len(self._works) == 1 or not self._took_others_along(error):
+            if len(self._works) == 1:
+                raise
+            if is_busy(error):
+                self._put_off(error)
+                return
+            if not self._took_others_along(error):
                 raise
             for work in self._works:
                 self._land_alone(connection, work)
@@ -119,9 +128,17 @@ class Hop(Errand):
             connection.roll_back()
             raise
 
+    def _put_off(self, error: sqlite3.Error) -> None:
+        """Fail who has waited for another process for long enough; the others have part of their time left."""
+        now = time.monotonic()
+        for work in self._works:
+            work.is_put_off = work is not self._works[0] and now - work.since < self._wait.limit
+            if not work.is_put_off:
+                work.error = self._told(error)
+
     def _took_others_along(self, error: sqlite3.Error) -> bool:
         """Whether nothing landed, perhaps for the sake of one: its size, or a trigger that says RAISE(ROLLBACK)."""
-        if is_busy(error) or is_broken(error):
+        if is_broken(error):
             return False
         return not self._is_committing or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 

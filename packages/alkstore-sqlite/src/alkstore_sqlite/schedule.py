@@ -92,7 +92,8 @@ def _land_together(fires: Sequence[_Fire], now: int) -> Steps[tuple[int, Sequenc
         change = yield from queue.insert(jobs, now, boundaries)
         yield Statement(_SQL["advance"], [(fire.rule.name, fire.next_at) for fire in fires], True)
     except sqlite3.Error:
-        yield Statement("ROLLBACK TO fires")  # fails too, and so for all, where SQLite has given up the transaction
+        # Fails as well, and so for all of them, where SQLite has given up the whole transaction.
+        yield Statement("ROLLBACK TO fires")
         yield Statement("RELEASE fires")
         raise
     yield Statement("RELEASE fires")

@@ -170,7 +170,12 @@ class Writer:
         self._finish(works)
 
     def _finish(self, works: Sequence[Work[Any]], *, is_left: bool = False) -> None:
+        put_off = [work for work in works if work.is_put_off]
+        self._line.extendleft(reversed(put_off))  # before all who came since
         for work in works:
+            if work.is_put_off:
+                work.is_put_off = False
+                continue
             woken, work.woken = work.woken, ()  # this may come twice after a cancellation
             if woken:
                 self._landed(woken)
