@@ -7,6 +7,7 @@ its end, and what is there is held against what was told.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -40,7 +41,10 @@ LONGEST_WAIT: Final = 40
 """Milliseconds after which it is killed whatever it tells."""
 
 PATIENCE: Final = 12
-"""Windows in which the work must have come to its end once nobody is killed any more."""
+"""Windows in which the work must have become less once nobody is killed any more."""
+
+RETRIED: Final = 1
+"""Seconds after which a job comes again that a worker gave back."""
 
 Role: TypeAlias = Callable[[Store, str], Awaitable[None]]
 
@@ -81,7 +85,7 @@ async def _work(store: Store, who: str) -> None:
         if how in ("retry", "bury"):
             # From here on somebody else may have it, whether we live to tell of it or not.
             tell(("lets go", "jobs", id))
-            await (handle.retry(delay=draw.choice((0, 1))) if how == "retry" else handle.fail("buried"))
+            await (handle.retry(delay=draw.choice((0, RETRIED))) if how == "retry" else handle.fail("buried"))
         elif how == "ack":
             tell(("acked", "jobs", id, await handle.ack()))
         else:
@@ -243,16 +247,19 @@ async def _round(ctx: Context, crew: _Crew, name: str) -> None:
 
 
 async def _come_to_an_end(ctx: Context, crew: _Crew) -> None:
-    """Let time pass until the work is done; what the dead held must lapse first."""
+    """Let time pass until the work is done, however much it is; what the dead held must lapse first."""
     jobs = mail = None
-    for _ in range(PATIENCE):
-        await ctx.advance(WINDOW)
+    fewest, fruitless = math.inf, 0
+    while fruitless < PATIENCE:
+        # As long as the work becomes less, the living are given time to do it in and not to lose it again.
+        await ctx.advance(WINDOW if fruitless or fewest == math.inf else RETRIED)
         crew.note()
         jobs, mail = await ctx.store.queue("jobs").stats(), await ctx.store.outbox("mail").jobs.stats()
-        if not any(
-            (jobs.ready, jobs.delayed, jobs.processing, jobs.stale, mail.ready, mail.delayed, mail.processing)
-        ):
+        left = sum(each.ready + each.delayed + each.processing + each.stale for each in (jobs, mail))
+        if not left:
             return
+        fruitless = 0 if left < fewest else fruitless + 1
+        fewest = min(left, fewest)
     ctx.expect((jobs, mail), "nothing but dead rows", "each row is in the end acked or dead")
 
 
