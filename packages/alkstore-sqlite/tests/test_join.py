@@ -12,8 +12,9 @@ import aiosqlite
 import pytest
 from engines import locked, opened, rows
 from jobs import new_job
-from sqlalchemy import URL, event, text
+from sqlalchemy import URL, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 from alkstore.engine import Ack, JobFilter, NewEvent, NewWake, OffsetSave
 from alkstore.errors import Closed, DatabaseError, InvalidArgument
@@ -113,6 +114,17 @@ async def test_a_plain_connection_of_the_standard_library_is_refused(
         pytest.raises(InvalidArgument, match="this engine joins"),
     ):
         await engine.begin(connection)
+
+
+async def test_what_is_sqlalchemys_and_cannot_be_awaited_is_refused(engine: SqliteEngine, path: Path) -> None:
+    alchemy = create_engine(f"sqlite:///{path}")
+    try:
+        with alchemy.connect() as connection, Session(alchemy) as session:
+            for given in (alchemy, connection, session):
+                with pytest.raises(InvalidArgument, match="this engine joins"):
+                    await engine.begin(given)
+    finally:
+        alchemy.dispose()
 
 
 async def test_a_connection_that_was_closed_is_refused(engine: SqliteEngine, path: Path) -> None:

@@ -4,6 +4,7 @@ What is done here lands with the caller's commit, and whoever waits for it is wo
 in every other, since SQLite tells nobody else of a commit.
 """
 
+import inspect
 import os
 import sqlite3
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -135,8 +136,14 @@ class JoinedTransaction(Operations):
 
 
 def _is_alchemy(given: object) -> bool:
-    """Whether the caller has something of SQLAlchemy's; asked without importing what he may not have installed."""
-    return any(base.__module__.partition(".")[0] == "sqlalchemy" for base in type(given).__mro__)
+    """Whether the caller has SQLAlchemy's AsyncConnection or AsyncSession; asked without importing what he may not have.
+
+    Its synchronous ones have methods of the same names, which cannot be awaited.
+    """
+    if not any(base.__module__.partition(".")[0] == "sqlalchemy" for base in type(given).__mro__):
+        return False
+    methods = (getattr(type(given), name, None) for name in ("get_raw_connection", "connection"))
+    return any(map(inspect.iscoroutinefunction, methods))
 
 
 def _is_session(given: object) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 import aiosqlite
 
 from alkstore.batching import unanswered
+from alkstore.errors import DatabaseError, show
 from alkstore_sqlite.connection import Connection, Place, Program
 from alkstore_sqlite.errors import translated
 from alkstore_sqlite.surroundings import connect_arguments, guard
@@ -88,7 +89,12 @@ class Link:
         connection._thread.daemon = True
         link = cls(connection, path)
         with translated(path):
-            _ = await connection
+            try:
+                _ = await connection
+            except RuntimeError as error:  # the system gives this process no more threads
+                raise DatabaseError(
+                    f"database file {show(path)} cannot be opened: {error}; end other threads, and try again"
+                ) from error
             try:
                 await link.hop(_Preparing(prepare, place, link))
             except BaseException:
