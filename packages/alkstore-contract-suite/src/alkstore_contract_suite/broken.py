@@ -25,6 +25,9 @@ __all__ = ["Kill", "Mutant", "load", "selftest", "table", "tried"]
 
 FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
 
+MODULES: Final = "alkstore_mutants_"
+"""How the modules of mutants are named once they are imported."""
+
 LIMITS: Final = Limits(case=3.0, soon=0.2)
 """Seconds: a broken engine that hangs is found sooner than a slow honest one is suspected."""
 
@@ -68,7 +71,7 @@ def load() -> tuple[Mutant, Sequence[Mutant]]:
     registry = _imported("mutant", "mutant")
     for path in sorted(FOLDER.glob("*.py")):
         if path.stem != "mutant":
-            _imported(path.stem, f"alkstore_mutants_{path.stem}")
+            _imported(path.stem, f"{MODULES}{path.stem}")
     return cast(Mutant, registry.HONEST), cast(Sequence[Mutant], registry.registered())
 
 
@@ -91,9 +94,9 @@ def _imported(stem: str, name: str) -> ModuleType:
 
 def elsewhere(stem: str, name: str, folder: Path, seed: str, process: str) -> StoreFactory:
     """Give the factory of a broken engine in a child process: the recipe of mutants that are more than one process."""
-    _imported("mutant", "mutant")
-    module = _imported(stem, f"alkstore_mutants_{stem}")
-    return cast(StoreFactory, module.elsewhere(name, folder, f"{seed}/{process}"))
+    registry = _imported("mutant", "mutant")
+    engine = getattr(_imported(stem, f"{MODULES}{stem}"), name)
+    return cast(StoreFactory, registry.file_factory(engine)(folder, f"{seed}/{process}"))
 
 
 def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:

@@ -14,24 +14,25 @@ for faults that several processes show.
 """
 
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 from alkstore import Store
 from alkstore.testing import ManualClock
-from alkstore_contract_suite import CONTRACT_VERSION
-from alkstore_contract_suite.factory import EngineColumn
+from alkstore_contract_suite import CONTRACT_VERSION, broken
+from alkstore_contract_suite.factory import EngineColumn, Remote
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
-from alkstore_contract_suite.single_file import SingleFileColumn
+from alkstore_contract_suite.single_file import SingleFileColumn, SingleFileFactory
 from alkstore_mem.contract import CAPABILITIES
 from alkstore_mem.engine import MemEngine
 from alkstore_sqlite.contract import CAPABILITIES as FILE_CAPABILITIES
-from alkstore_sqlite.engine import SqliteEngine
+from alkstore_sqlite.contract import SqliteFactory
+from alkstore_sqlite.engine import SqliteEngine, SqliteStore
 
-__all__ = ["HONEST", "Patch", "mutant", "registered"]
+__all__ = ["HONEST", "Patch", "file_factory", "mutant", "registered"]
 
 T = TypeVar("T")
 
@@ -132,5 +133,32 @@ def _file_column(name: str, engine: type[SqliteEngine]) -> SingleFileColumn:
         version="broken on purpose",
         contract=CONTRACT_VERSION,
         capabilities=FILE_CAPABILITIES,
-        factory=sys.modules[engine.__module__].factory(engine),
+        factory=file_factory(engine),
     )
+
+
+class _FileFactory(SqliteFactory):
+    """Stores with a broken engine, in this process and in those of the children."""
+
+    engine: type[SqliteEngine]
+
+    def make_store(self, **options: Any) -> Store:
+        engine = self.engine
+
+        class BrokenStore(SqliteStore):
+            async def _open_engine(self) -> Any:
+                return await engine.open(
+                    self._path, self._clock, wait_timeout=self._wait_timeout, durability=self._durability
+                )
+
+        return BrokenStore(self.path, clock=self.clock, random=self.random, **options)
+
+    def remote(self) -> Remote | None:
+        # Mutants are loaded by path, so that a pickle could not name them.
+        stem = self.engine.__module__.removeprefix(broken.MODULES)
+        return partial(broken.elsewhere, stem, self.engine.__name__, self._folder, self._seed)
+
+
+def file_factory(engine: type[SqliteEngine]) -> type[SingleFileFactory]:
+    """Give the class of the factory whose stores have this engine."""
+    return cast(type[SingleFileFactory], type("Broken", (_FileFactory,), {"engine": engine}))

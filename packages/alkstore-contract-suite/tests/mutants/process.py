@@ -3,13 +3,11 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mutant import mutant
 
-from alkstore import JobState, Store
+from alkstore import JobState
 from alkstore.clock import Clock
 from alkstore.engine import (
     Claimed,
@@ -24,49 +22,14 @@ from alkstore.engine import (
     Watch,
 )
 from alkstore.interval import due_boundaries
-from alkstore_contract_suite import broken
-from alkstore_contract_suite.factory import Remote
-from alkstore_contract_suite.single_file import SingleFileFactory
 from alkstore_mem.engine import MemEngine
-from alkstore_sqlite.contract import SqliteFactory
-from alkstore_sqlite.engine import SqliteEngine, SqliteStore
+from alkstore_sqlite.engine import SqliteEngine
 
 LATER: Final = 1.0
 """Seconds of real time after which an acknowledged write is made; a case that kills a process ends before."""
 
 GAP: Final = 0.003
 """Seconds of real time between a look and what is done about it."""
-
-
-class BrokenFactory(SqliteFactory):
-    """Stores with a broken engine, in this process and in those of the children."""
-
-    engine: type[SqliteEngine]
-
-    def make_store(self, **options: Any) -> Store:
-        engine = self.engine
-
-        class BrokenStore(SqliteStore):
-            async def _open_engine(self) -> Any:
-                return await engine.open(
-                    self._path, self._clock, wait_timeout=self._wait_timeout, durability=self._durability
-                )
-
-        return BrokenStore(self.path, clock=self.clock, random=self.random, **options)
-
-    def remote(self) -> Remote | None:
-        # Mutants are loaded by path, so that a pickle could not name them.
-        return partial(broken.elsewhere, "process", self.engine.__name__, self._folder, self._seed)
-
-
-def factory(engine: type[SqliteEngine]) -> type[SingleFileFactory]:
-    """Give the class of the factory whose stores have this engine."""
-    return cast(type[SingleFileFactory], type("Broken", (BrokenFactory,), {"engine": engine}))
-
-
-def elsewhere(name: str, folder: Path, seed: str) -> SingleFileFactory:
-    """Make the factory of an engine of this module in another process."""
-    return factory(globals()[name])(folder, seed)
 
 
 @mutant("claim-gives-two-processes-one-job", kills=("Q-07", "OBX-08"))
