@@ -122,6 +122,7 @@ async def _recovered(ctx: Context, store: Store) -> dict[str, Any]:
     text="Two stores on one storage see each other's commits.",
     oracle="writes go back and forth, and each store sees the other's at once",
     modes=("second",),
+    kills=("reads-an-old-state",),
 )
 async def two_stores_see_each_others_commits(ctx: Context) -> None:
     for number in range(1, 7):
@@ -161,6 +162,7 @@ async def many_may_open_at_once(ctx: Context) -> None:
     text="Storage written by a newer schema is SchemaMismatch and stays untouched.",
     oracle="the error with both versions; what is there reads back equal",
     needs=("migrations",),
+    kills=("newer-schema-is-accepted", "newer-schema-is-refused-too-late"),
 )
 async def a_newer_schema_is_refused(ctx: Context) -> None:
     await _fill(ctx, ctx.store)
@@ -194,6 +196,7 @@ async def an_older_schema_is_migrated(ctx: Context) -> None:
     text="Driver failures are DatabaseError with the cause, and the store recovers by itself, waits included.",
     oracle="the error and its cause for every kind of failure; afterwards writes land and a waiting claim comes",
     needs=("durable",),
+    kills=("driver-error-comes-bare", "driver-error-loses-its-cause", "failed-store-stays-failed"),
 )
 async def failures_are_told_and_survived(ctx: Context) -> None:
     store = ctx.store

@@ -13,6 +13,7 @@ from alkstore_contract_suite.rows._transaction import EVERYTHING, NOTHING, look,
     oracle="nothing seen before; business data and everything of ours after the commit, neither after a rollback",
     modes=("plain", "second"),
     needs=("joins",),
+    kills=("join-commits-by-itself",),
 )
 async def a_joined_transaction_lands_with_the_applications_commit(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
@@ -38,6 +39,7 @@ async def a_joined_transaction_lands_with_the_applications_commit(ctx: Context) 
     text="What is in no transaction is not joined; commit and rollback are the application's; later it is Closed.",
     oracle="InvalidArgument before any write, InvalidArgument, Closed",
     needs=("joins",),
+    kills=("join-takes-another-file",),
 )
 async def a_join_has_its_limits(ctx: Context) -> None:
     for application in applications(ctx):
@@ -73,6 +75,7 @@ async def a_join_has_its_limits(ctx: Context) -> None:
     oracle="only what was outside the savepoint lands and wakes",
     modes=("plain", "second"),
     needs=("joins",),
+    kills=("join-never-asks-the-session", "join-wakes-before-the-commit"),
 )
 async def a_savepoint_takes_its_part_along(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
