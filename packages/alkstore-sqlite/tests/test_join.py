@@ -14,7 +14,7 @@ from engines import locked, opened, rows
 from jobs import new_job
 from sqlalchemy import URL, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session as SyncSession
 
 from alkstore.engine import Ack, JobFilter, NewEvent, NewWake, OffsetSave
 from alkstore.errors import Closed, DatabaseError, InvalidArgument
@@ -119,7 +119,7 @@ async def test_a_plain_connection_of_the_standard_library_is_refused(
 async def test_what_is_sqlalchemys_and_cannot_be_awaited_is_refused(engine: SqliteEngine, path: Path) -> None:
     alchemy = create_engine(f"sqlite:///{path}")
     try:
-        with alchemy.connect() as connection, Session(alchemy) as session:
+        with alchemy.connect() as connection, SyncSession(alchemy) as session:
             for given in (alchemy, connection, session):
                 with pytest.raises(InvalidArgument, match="this engine joins"):
                     await engine.begin(given)
