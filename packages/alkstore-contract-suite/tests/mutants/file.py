@@ -1,8 +1,10 @@
 """Engines on one file that are wrong in how they open it, what they tell of its failures, and how they commit or join."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import aiosqlite
@@ -25,8 +27,8 @@ from alkstore_sqlite.writer import Writer
 
 T = TypeVar("T")
 
-GAP: Final = 0.02
-"""Seconds of real time between a look and what is done about it."""
+LONGEST: Final = 2.0
+"""Seconds of real time that a process waits for another one that has looked as well."""
 
 
 # -------------------------------------------------------------------- what others committed
@@ -75,6 +77,15 @@ class _Opener(SqliteEngine):
         return cls(link, path, clock, wait_timeout=wait_timeout, durability=durability)
 
 
+def _wait_for_another(file: Path) -> None:
+    """Tell that this process has looked at an empty file, and wait until a second one has."""
+    # A gap alone would not do: on a busy machine one process can be done before the next one has begun.
+    file.with_name(f"looked-{os.getpid()}").touch()
+    end = time.monotonic() + LONGEST
+    while len(list(file.parent.glob("looked-*"))) < 2 and time.monotonic() < end:
+        time.sleep(0.001)
+
+
 @mutant("tables-are-made-without-looking-again", kills="DUR-03")
 class TablesAreMadeWithoutLookingAgain(_Opener):
     """What was lacking before the lock was had is made, though somebody else has made it since."""
@@ -84,7 +95,8 @@ class TablesAreMadeWithoutLookingAgain(_Opener):
         lacking = patience.call(lambda: plan(schema.MIGRATIONS, schema._applied(connection)))
         if not lacking:
             return
-        time.sleep(GAP)
+        assert connection.place is not None
+        _wait_for_another(Path(connection.place.path))
         patience.call(lambda: connection.run_sql("BEGIN IMMEDIATE"))
         connection.run_sql(schema._TABLE)
         for migration in lacking:
