@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["Clock", "SystemClock", "Timer"]
+from alkstore.errors import InvalidArgument, show
+
+__all__ = ["Clock", "SystemClock", "Timer", "chosen"]
 
 LONGEST_SLEEP: Final = 1.0
 """Seconds between two looks at a wall clock that may be set while we sleep."""
@@ -68,3 +70,19 @@ class _SystemTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+
+def chosen(clock: Clock | None) -> Clock:
+    """Give the clock that was handed to a store, the machine's own if none was.
+
+    Raises:
+        InvalidArgument: It is no clock.
+    """
+    if clock is None:
+        return SystemClock()
+    for name in ("now", "call_at"):
+        if isinstance(clock, type) or not callable(getattr(clock, name, None)):
+            raise InvalidArgument(
+                f"clock must have now() and call_at(), as alkstore.clock.Clock says, got {show(clock)}"
+            )
+    return clock

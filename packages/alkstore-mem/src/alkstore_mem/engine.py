@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from alkstore import Store
-from alkstore.clock import Clock, SystemClock
+from alkstore.clock import Clock, chosen
 from alkstore.engine import (
     Claimed,
     Engine,
@@ -254,19 +254,10 @@ class MemStore(Store):
             poll_interval=poll_interval,
             random=random,
         )
-        self._clock = SystemClock() if clock is None else _checked(clock)
+        self._clock = chosen(clock)
 
     async def _open_engine(self) -> Engine:
         return MemEngine(self._clock, wait_timeout=self._wait_timeout)
-
-
-def _checked(clock: Clock) -> Clock:
-    for name in ("now", "call_at"):
-        if isinstance(clock, type) or not callable(getattr(clock, name, None)):
-            raise InvalidArgument(
-                f"clock must have now() and call_at(), as alkstore.clock.Clock says, got {show(clock)}"
-            )
-    return clock
 
 
 @hookimpl

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from alkstore import Store
-from alkstore.clock import Clock, SystemClock
+from alkstore.clock import Clock, chosen
 from alkstore.engine import (
     Claimed,
     Engine,
@@ -38,7 +38,7 @@ from alkstore.engine import (
     Traits,
     Watch,
 )
-from alkstore.errors import AlkstoreError, Closed, InvalidArgument, show
+from alkstore.errors import AlkstoreError, Closed
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.stamps import Duration
 from alkstore_sqlite import lock as _lock
@@ -332,21 +332,12 @@ class SqliteStore(Store):
             poll_interval=poll_interval,
             random=random,
         )
-        self._clock = SystemClock() if clock is None else _checked(clock)
+        self._clock = chosen(clock)
 
     async def _open_engine(self) -> Engine:
         return await SqliteEngine.open(
             self._path, self._clock, wait_timeout=self._wait_timeout, durability=self._durability
         )
-
-
-def _checked(clock: Clock) -> Clock:
-    for name in ("now", "call_at"):
-        if isinstance(clock, type) or not callable(getattr(clock, name, None)):
-            raise InvalidArgument(
-                f"clock must have now() and call_at(), as alkstore.clock.Clock says, got {show(clock)}"
-            )
-    return clock
 
 
 @hookimpl
