@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watching import commit, made, notify, opened, settled, unhinted, with_log, woken
 
-from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind, Watch
-from alkstore.testing import ManualClock
+from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind
 from alkstore_sqlite import lock, schedule, stream, wake
-from alkstore_sqlite.connection import Place, Steps, bind, perform
+from alkstore_sqlite.connection import Steps, bind, perform
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.pace import CHASE
-from alkstore_sqlite.schema import MIGRATIONS
-from alkstore_sqlite.wake import Wakes
 from alkstore_sqlite.watcher import OpenHint
 
 NEWS = Topic(TopicKind.CHANNEL, "news")
@@ -35,14 +33,6 @@ visibility_timeout, base_delay, created_at) VALUES (?1, x'', x'', ?2, ?3, ?4, ?5
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="there are no hints on this platform")
 
 
-def unhinted(_: str) -> FileHint | None:
-    return None
-
-
-def opened(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "a.db"
@@ -50,14 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(opened(path)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("BEGIN")
-        for migration in MIGRATIONS:
-            for statement in migration.statements:
-                connection.execute(statement)
-        connection.execute("COMMIT")
+    with with_log(path) as connection:
         yield connection
 
 
@@ -67,38 +50,10 @@ def open_hint(request: pytest.FixtureRequest) -> OpenHint:
     return hint
 
 
-def made(path: Path, file: sqlite3.Connection, open_hint: OpenHint = FileHint.open) -> Wakes:
-    async def baseline(channel: str) -> int:
-        return perform(file, wake.read_channel(channel))
-
-    return Wakes(Place.of(str(path)), ManualClock(), baseline, open_hint=open_hint)
-
-
-def commit(file: sqlite3.Connection, steps: Steps[Any]) -> None:
-    file.execute("BEGIN IMMEDIATE")
-    perform(file, steps)
-    file.execute("COMMIT")
-
-
-def notify(file: sqlite3.Connection, channel: str = "news") -> None:
-    commit(file, wake.notify([NewWake(channel, None)], 0))
-
-
 def enqueue(
     file: sqlite3.Connection, run_at: int, *, place: int = 0, priority: int = 0, queue: str = "jobs"
 ) -> None:
     file.execute(JOB, bind((queue, place, priority, run_at, run_at if place else None)))
-
-
-async def woken(watch: Watch) -> None:
-    async with asyncio.timeout(10):
-        assert await watch.wait() is Signal.WOKEN
-
-
-async def settled(wakes: Wakes) -> bool:
-    """Whether one more look wakes anybody."""
-    async with asyncio.timeout(10):
-        return await wakes.look()
 
 
 # ---------------------------------------------------------------- hearing others

@@ -9,21 +9,15 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
+from watching import made, notify, settled, unhinted, with_log, woken
 
-from alkstore.engine import NewWake, Signal, Topic, TopicKind, Watch
+from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.errors import DatabaseError
-from alkstore.testing import ManualClock
-from alkstore_sqlite import wake
-from alkstore_sqlite.connection import Place, Steps, perform
 from alkstore_sqlite.errors import FileReplaced
 from alkstore_sqlite.inotify import FileHint
-from alkstore_sqlite.schema import MIGRATIONS
-from alkstore_sqlite.wake import Wakes
 from alkstore_sqlite.watcher import OpenHint
 
 NEWS = Topic(TopicKind.CHANNEL, "news")
@@ -33,14 +27,6 @@ JOBS = Topic(TopicKind.QUEUE, "jobs")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="there are no hints on this platform")
 
 
-def unhinted(_: str) -> FileHint | None:
-    return None
-
-
-def opened(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "a.db"
@@ -48,14 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(opened(path)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("BEGIN")
-        for migration in MIGRATIONS:
-            for statement in migration.statements:
-                connection.execute(statement)
-        connection.execute("COMMIT")
+    with with_log(path) as connection:
         yield connection
 
 
@@ -63,35 +42,6 @@ def file(path: Path) -> Iterator[sqlite3.Connection]:
 def open_hint(request: pytest.FixtureRequest) -> OpenHint:
     hint: OpenHint = request.param
     return hint
-
-
-def made(path: Path, file: sqlite3.Connection, open_hint: OpenHint = FileHint.open) -> Wakes:
-    async def baseline(channel: str) -> int:
-        return perform(file, wake.read_channel(channel))
-
-    place = Place.of(str(path)) if path.exists() else Place(str(path), 0, 0)
-    return Wakes(place, ManualClock(), baseline, open_hint=open_hint)
-
-
-def commit(file: sqlite3.Connection, steps: Steps[Any]) -> None:
-    file.execute("BEGIN IMMEDIATE")
-    perform(file, steps)
-    file.execute("COMMIT")
-
-
-def notify(file: sqlite3.Connection, channel: str = "news") -> None:
-    commit(file, wake.notify([NewWake(channel, None)], 0))
-
-
-async def woken(watch: Watch) -> None:
-    async with asyncio.timeout(10):
-        assert await watch.wait() is Signal.WOKEN
-
-
-async def settled(wakes: Wakes) -> bool:
-    """Whether one more look wakes anybody."""
-    async with asyncio.timeout(10):
-        return await wakes.look()
 
 
 def threads() -> list[str]:
