@@ -1,0 +1,391 @@
+"""The PostgreSQL engine: everything in one schema of a database, which any number of processes and hosts may use.
+
+State model. One connection writes what is merged into flushes, one claims, a pool serves everything else, and one more
+listens for what other processes commit (`listener.py`). Each area says in statements what a change means; this module
+only says which of them runs where, and who is woken.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from alkstore import Store
+from alkstore.engine import (
+    Claimed,
+    Engine,
+    EngineTransaction,
+    EventRecord,
+    Fired,
+    JobCounts,
+    JobFilter,
+    JobRecord,
+    LockRecord,
+    Names,
+    NewEvent,
+    NewJob,
+    NewSchedule,
+    NewWake,
+    ScheduleRecord,
+    Settle,
+    Taken,
+    Topic,
+    Traits,
+    Watch,
+)
+from alkstore.errors import Closed
+from alkstore.hookspecs import EngineRegistration, hookimpl
+from alkstore.stamps import Duration
+from alkstore_pg import lock as _lock
+from alkstore_pg import queue as _queue
+from alkstore_pg import schedule as _schedule
+from alkstore_pg import stream as _stream
+from alkstore_pg import wake as _wake
+from alkstore_pg.clock import ServerClock
+from alkstore_pg.join import JoinedTransaction
+from alkstore_pg.link import Link, Traffic
+from alkstore_pg.mark import Marks
+from alkstore_pg.pool import Pool
+from alkstore_pg.session import Session
+from alkstore_pg.stream import StreamKeys
+from alkstore_pg.surroundings import Options, prepare
+from alkstore_pg.transaction import PgTransaction
+from alkstore_pg.wake import Wakes, Woken
+
+__all__ = ["OMITTED", "PgEngine", "PgStore", "alkstore_engine"]
+
+T = TypeVar("T")
+
+NOTIFY_LIMIT: Final = 7_000
+"""Bytes of a notify payload: PostgreSQL takes 7,999 in all, and the longest channel must fit too (PAY-06)."""
+
+TRAITS: Final = Traits(batches=True, notify_limit=NOTIFY_LIMIT, outside_tx=True, durable=True)
+
+OMITTED: Final[Mapping[str, str]] = {
+    "TX-09": "transactions of a server hold back who writes the same rows (TX-08)",
+}
+"""Contract rows that cannot be expressed here, and why."""
+
+
+class PgEngine:
+    """`alkstore.engine.Engine` on one schema. Make it by `open`."""
+
+    def __init__(self, options: Options, pool: Pool, clock: ServerClock, traffic: Traffic) -> None:
+        schema, wait_timeout = options.schema, options.wait_timeout
+        self.traffic: Final = traffic
+        self.clock: Final = clock
+        self._options = options
+        self._pool = pool
+        make = partial(Link, options.dial, schema, wait_timeout=wait_timeout, traffic=traffic)
+        self._writer, self._claimer = make(), make()
+        self.wakes: Final = Wakes(options, clock, self._writer)
+        self._marks = Marks()
+        self._streams = StreamKeys(pool)
+        self._patience = round(wait_timeout * 1_000)
+        self._begun = 0
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, options: Options, clock: ServerClock) -> "PgEngine":
+        """Connect, look whether server and schema will do, and bring the schema up to date.
+
+        Raises:
+            InvalidArgument: The database or the role's settings cannot work, and why.
+            DatabaseError: The server, or the role's privileges, will not do, and why.
+            SchemaMismatch: The schema was written by a newer version.
+        """
+        traffic = Traffic()
+        pool = await Pool.open(
+            options.dial, options.schema, size=options.pool_size, wait_timeout=options.wait_timeout, traffic=traffic
+        )
+        try:
+            await prepare(pool, options, clock)
+        except BaseException:
+            await pool.close()
+            raise
+        return cls(options, pool, clock, traffic)
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS
+
+    async def _write(
+        self,
+        link: Link | Pool,
+        operation: Callable[[Session, Sequence[str]], Awaitable[T]],
+        woken: Sequence[Woken] = (),
+    ) -> T:
+        """Run an operation that commits by itself and tells other processes in the same statement whom it concerns."""
+        texts = self.wakes.texts(woken) if woken else ()
+        try:
+            return await link.run(lambda on: operation(on, texts))
+        finally:
+            # After a failure too: it may have landed, and nobody minds a look too many.
+            if woken:
+                self.wakes.landed(woken)
+
+    # ------------------------------------------------------------ jobs
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
+        woken = _queue.woken_by_jobs(jobs, self.clock.now())
+        return await self._write(self._writer, lambda on, texts: _queue.insert(on, jobs, texts), woken)
+
+    async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
+        return await self._pool.run(lambda on: _queue.find(on, queue, where), reads=True)
+
+    async def count_jobs(self, queue: str) -> JobCounts:
+        return await self._pool.run(lambda on: _queue.count(on, queue), reads=True)
+
+    async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
+        self.wakes.claim_begins(queue)
+        claimed = None
+        try:
+            while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
+                plan = self._marks.plan(queue)
+                answer = await self._claimer.run(lambda on: _queue.claim(on, queue, worker_ids, plan))
+                self.clock.heard(answer.now, answer.sent, answer.received)
+                self._marks.learn(queue, plan, answer)
+                claimed = answer.claimed
+            return claimed
+        finally:
+            is_short = claimed is not None and len(claimed.jobs) < len(worker_ids)
+            self.wakes.claim_ended(queue, claimed.next_at if claimed else None, is_short)
+
+    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
+        woken = _queue.woken_by_settles(settles, self.clock.now())
+        return await self._write(
+            self._writer, lambda on, texts: _queue.settle(on, settles, texts, self._patience), woken
+        )
+
+    async def sweep_jobs(self, queue: str) -> int:
+        return await self._pool.run(lambda on: _queue.sweep(on, queue))
+
+    async def purge_jobs(self, queue: str, older_than: int) -> int:
+        return await self._pool.run(lambda on: _queue.purge(on, queue, older_than))
+
+    # ------------------------------------------------------------ streams
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
+        keys = await self._streams.made({event.stream for event in events})
+        return await self._write(
+            self._writer,
+            lambda on, texts: _stream.append(on, events, keys, texts),
+            _stream.woken_by(events),
+        )
+
+    async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
+        key = await self._streams.find(stream)
+        if key is None:
+            return ()
+        page = await self._pool.run(lambda on: _stream.read(on, stream, key, after, limit), reads=True)
+        if page.is_held_back:
+            self.wakes.look_again(stream)
+        return page.events
+
+    async def read_head(self, stream: str) -> int:
+        key = await self._streams.find(stream)
+        return 0 if key is None else await self._pool.run(lambda on: _stream.head(on, key), reads=True)
+
+    async def trim_events(self, stream: str, horizon: int) -> int:
+        key = await self._streams.find(stream)
+        return 0 if key is None else await self._pool.run(lambda on: _stream.trim(on, key, horizon))
+
+    async def read_offsets(self, stream: str, consumer: str | None = None) -> Mapping[str, int]:
+        key = await self._streams.find(stream)
+        if key is None:
+            return {}
+        return await self._pool.run(lambda on: _stream.offsets(on, key, consumer), reads=True)
+
+    async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
+        key = (await self._streams.made({stream}))[stream]
+        return await self._pool.run(
+            lambda on: _stream.move(on, key, consumer, offset, self._patience, backwards=backwards)
+        )
+
+    # ------------------------------------------------------------ wakes
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None:
+        await self._writer.run(lambda on: _wake.notify(on, wakes))
+
+    async def watch(self, topic: Topic) -> Watch:
+        return await self.wakes.watch(topic)
+
+    # ------------------------------------------------------------ locks
+
+    async def take_lock(self, name: str, ttl: int) -> Taken:
+        return await self._pool.run(lambda on: _lock.take(on, name, ttl, self._patience))
+
+    async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
+        return await self._write(
+            self._pool,
+            lambda on, texts: _lock.renew(on, name, fence, ttl, texts, self._patience),
+            _lock.woken_by(name),
+        )
+
+    async def list_locks(self) -> Sequence[LockRecord]:
+        return await self._pool.run(_lock.held, reads=True)
+
+    # ------------------------------------------------------------ schedules
+
+    async def put_schedule(self, rule: NewSchedule) -> ScheduleRecord:
+        return await self._write(
+            self._pool,
+            lambda on, texts: _schedule.put(on, rule, texts, self._patience),
+            _schedule.CHANGED,
+        )
+
+    async def delete_schedule(self, name: str) -> bool:
+        return await self._write(
+            self._pool, lambda on, texts: _schedule.delete(on, name, texts), _schedule.CHANGED
+        )
+
+    async def fire_schedules(self, lease: tuple[str, int] | None) -> Fired:
+        return await _schedule.fire(lease, self._pool, self._write_fires)
+
+    async def _write_fires(
+        self, operation: Callable[[Session, Sequence[str]], Awaitable[T]], woken: Sequence[Woken]
+    ) -> T:
+        return await self._write(self._pool, operation, woken)
+
+    async def list_schedules(self) -> Sequence[ScheduleRecord]:
+        return await self._pool.run(_schedule.all, reads=True)
+
+    # ------------------------------------------------------------ transactions and life
+
+    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
+        if self._is_closed:
+            raise Closed("store")
+        self._begun += 1
+        label = f"open transaction {self._begun}" + (f", begun at {begun}" if begun else "")
+        if connection is not None:
+            return await JoinedTransaction.begin(connection, self, label)
+        return await PgTransaction.begin(self, label)
+
+    async def list_names(self) -> Names:
+        return await self._pool.run(_names, reads=True)
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.wakes.aclose()
+        await self._writer.close()
+        await self._claimer.close()
+        await self._pool.close()
+
+
+class PgStore(Store):
+    """A store in one schema of a PostgreSQL database, which any number of processes and hosts may use.
+
+    ``async with PgStore("postgresql://user@host/database") as store:``.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "alkstore",
+        pool_size: int = 10,
+        listen: bool = True,
+        listener_dsn: str | None = None,
+        probe_interval: Duration = 10,
+        statement_cache_size: int = 100,
+        ssl: object = None,
+        migrate: bool = True,
+        worker_id: str | None = None,
+        wait_timeout: Duration = 30,
+        poll_interval: Duration = 5,
+        random: random.Random | None = None,
+    ) -> None:
+        """Prepare a store; it opens with ``async with`` or by awaiting it.
+
+        Args:
+            dsn: Where the database is, as libpq spells it; what it leaves out comes from the ``PG…`` variables.
+            schema: Holds everything, and nothing else; two schemas of a database share nothing.
+            pool_size: Connections at most, beside one that writes, one that claims and one that listens.
+            listen: False is the polling-only mode: no connection listens, and whoever waits looks every
+                ``poll_interval``.
+            listener_dsn: Where the connection that listens goes, if that is past a pooler; ``dsn`` by default.
+            probe_interval: Seconds between the notifies that the listener sends itself to find a dead network.
+            statement_cache_size: Prepared statements a connection keeps; 0 behind a pooler that shares connections between
+                transactions.
+            ssl: As `asyncpg.connect` takes it; what ``sslmode`` and its kin in ``dsn`` say by default.
+            migrate: Bring the schema up to date when the store opens; False: refuse one that is not.
+            worker_id: Who claims, for people to read; ``host:pid:4 hex`` by default.
+            wait_timeout: Seconds that anything waits for a transaction, a connection or the server.
+            poll_interval: Seconds between looks when a wake was lost.
+            random: The source of jitter.
+
+        Raises:
+            InvalidArgument: An option is not of its domain.
+            InvalidName: ``worker_id`` is blank or cannot be stored.
+        """
+        self._options = Options.checked(
+            dsn,
+            schema=schema,
+            pool_size=pool_size,
+            listen=listen,
+            listener_dsn=listener_dsn,
+            probe_interval=probe_interval,
+            statement_cache_size=statement_cache_size,
+            ssl=ssl,
+            migrate=migrate,
+            random=random,
+        )
+        super().__init__(
+            self._open_engine,
+            name=self._options.shown,
+            worker_id=worker_id,
+            wait_timeout=wait_timeout,
+            poll_interval=poll_interval,
+            random=random,
+        )
+
+    async def _open_engine(self) -> Engine:
+        return await PgEngine.open(self._options.waiting(self._wait_timeout), self._make_clock())
+
+    def _make_clock(self) -> ServerClock:
+        # The suite's stores have another one, whose time it moves.
+        return ServerClock()
+
+
+@hookimpl
+def alkstore_engine() -> EngineRegistration:
+    """Tell core of this engine."""
+    return EngineRegistration(
+        schemes=("postgresql", "postgres", "postgresql+asyncpg"),
+        open=_open,
+        package="alkstore-pg",
+        contract_version="1.0",
+        durable=True,
+        capabilities={
+            "durable": True,
+            "multi_process": True,
+            "sql": True,
+            "listen": True,
+            "reconnects": True,
+            "notify_limit": NOTIFY_LIMIT,
+        },
+        options=frozenset(
+            {
+                "schema",
+                "pool_size",
+                "listen",
+                "listener_dsn",
+                "probe_interval",
+                "statement_cache_size",
+                "ssl",
+                "migrate",
+            }
+        ),
+        omitted=OMITTED,
+    )
+
+
+def _open(url: str, options: Mapping[str, object]) -> Store:
+    # Core let only known names through; the constructor judges their values.
+    return PgStore(url.replace("postgresql+asyncpg://", "postgresql://", 1), **options)  # type: ignore[arg-type]
+
+
+async def _names(on: Session) -> Names:
+    return Names(await _queue.names(on), await _stream.names(on))

@@ -1,0 +1,62 @@
+"""What the driver raises, as `DatabaseError` that says what to do; asyncpg's, psycopg's and SQLAlchemy's alike.
+
+Nothing of a DSN but host, port, database and user is ever part of a text: a password must not reach a log.
+"""
+
+from typing import Final
+
+import asyncpg
+
+from alkstore.errors import DatabaseError
+
+__all__ = ["is_repeatable", "translate", "was_lost"]
+
+_ADVICE: Final = {
+    "55P03": "others held what it needs for longer than wait_timeout",
+    "40P01": "it was chosen to break a deadlock; try again",
+    "40001": "it conflicted with another transaction; try again",
+    "25P02": "the transaction has failed before; roll it back",
+    "25006": "the server takes no writes: it is a standby, or set read only; connect to the primary",
+    "53300": "the server has no connection left; raise max_connections, or lower pool_size",
+    "53100": "the server's disk is full",
+    "57014": "the server cancelled it: statement_timeout, or somebody's pg_cancel_backend",
+    "42501": "the role lacks a privilege; grant what the engine's page lists",
+    "3F000": "the schema is missing; run alkstore migrate",
+    "42P01": "a table is missing; run alkstore migrate",
+    "42883": "a function is missing; run alkstore migrate",
+}
+
+_UNDONE: Final = frozenset({"40P01", "40001"})
+"""The server undid all of it for another transaction's sake."""
+
+_ENDED: Final = frozenset({"57P01", "57P02", "57P05", "08000", "08003", "08006"})
+"""The server ended the connection."""
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Give the five characters by which PostgreSQL classes an error; psycopg and asyncpg name the attribute alike."""
+    state = getattr(error, "sqlstate", None)
+    return state if isinstance(state, str) else None
+
+
+def is_repeatable(error: BaseException) -> bool:
+    """Whether nothing of the statement landed and sending it again may go well."""
+    return sqlstate(error) in _UNDONE
+
+
+def was_lost(error: BaseException) -> bool:
+    """Whether the connection is gone."""
+    return sqlstate(error) in _ENDED or isinstance(
+        error, (OSError, asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError)
+    )
+
+
+def translate(error: BaseException, *, writes: bool) -> DatabaseError:
+    """Make the error that a caller sees; raise it ``from`` the driver's. ``writes``: it may have changed something."""
+    state = sqlstate(error)
+    said = str(error).strip() or type(error).__name__
+    advice = _ADVICE.get(state or "")
+    made = DatabaseError(f"postgresql: {said}" + (f"; {advice}" if advice else ""))
+    made.outcome_unknown = writes and (was_lost(error) or isinstance(error, TimeoutError))
+    made._is_held_back = state == "55P03" or isinstance(error, TimeoutError)
+    return made

@@ -1,0 +1,134 @@
+"""A connection of the store's own that is made when it is wanted, and made anew when it was lost.
+
+A pool runs a query of its own at every release and so halves the rate of short statements; what a store does most has a
+link to itself. Operations on a link follow each other in the order in which they came.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import asyncpg
+
+from alkstore.errors import Closed
+from alkstore_pg.errors import is_repeatable, translate, was_lost
+from alkstore_pg.session import Row, Schema, Session
+
+__all__ = ["Dial", "DriverSession", "Link", "Operation", "Traffic"]
+
+T = TypeVar("T")
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Operation: TypeAlias = Callable[[Session], Awaitable[T]]
+
+Dial: TypeAlias = Callable[[], Awaitable[Connection]]
+"""Makes a connection, or raises the driver's error."""
+
+REPEATS: Final = 5
+"""Times that an operation is sent again whose every trace the server has undone: a deadlock, a serialization failure."""
+
+SLACK: Final = 1.0
+"""Seconds for which we wait longer than the server does: its answer says that nothing was done, our silence does not."""
+
+
+class Traffic:
+    """How much is in the server's hands, and how much ever was, for whoever waits until nothing moves any more."""
+
+    def __init__(self) -> None:
+        self.in_hand = 0
+        self.done = 0
+
+    def __enter__(self) -> None:
+        self.in_hand += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.in_hand -= 1
+        self.done += 1
+
+
+class DriverSession:
+    """An asyncpg connection as a `Session`."""
+
+    __slots__ = ("_schema", "connection")
+
+    def __init__(self, connection: Connection, schema: Schema) -> None:
+        self.connection = connection
+        self._schema = schema
+
+    async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
+        return await self.connection.fetch(self._schema.render(statement), *parameters)
+
+
+class Link:
+    """One connection at most, and operations that commit by themselves on it.
+
+    Args:
+        dial: Makes the connection.
+        schema: What statements name.
+        wait_timeout: Seconds that an operation may take, its wait for the link and for a connection included.
+        traffic: Is told of every operation.
+    """
+
+    def __init__(self, dial: Dial, schema: Schema, *, wait_timeout: float, traffic: Traffic) -> None:
+        self._dial = dial
+        self._schema = schema
+        self._limit = wait_timeout + SLACK
+        self._traffic = traffic
+        self._line = asyncio.Lock()
+        self._session: DriverSession | None = None
+        self._is_closed = False
+
+    async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
+        """Run an operation that commits by itself, and again if the server undid it for another's sake.
+
+        With ``reads`` it changes nothing, so it is run again after a lost connection too.
+
+        Raises:
+            Closed: The link was closed.
+            DatabaseError: It failed; ``outcome_unknown`` if it may have landed all the same.
+
+        Cost: what the operation costs; a connection first if there is none. Rows: DUR-05, DUR-11, Q-26.
+        """
+        with self._traffic:
+            try:
+                async with asyncio.timeout(self._limit), self._line:
+                    return await self._attempt(operation, reads)
+            except TimeoutError as error:
+                raise translate(error, writes=not reads) from error
+
+    async def _attempt(self, operation: Operation[T], reads: bool) -> T:
+        for repeats_left in reversed(range(REPEATS)):
+            session = await self._ready()
+            try:
+                return await operation(session)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                if isinstance(error, TimeoutError) or not repeats_left:
+                    raise translate(error, writes=not reads) from error
+                if not (is_repeatable(error) or (reads and was_lost(error))):
+                    raise translate(error, writes=not reads) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _ready(self) -> DriverSession:
+        if self._is_closed:
+            raise Closed("store")
+        session = self._session
+        if session is None or session.connection.is_closed():
+            try:
+                session = self._session = DriverSession(await self._dial(), self._schema)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                raise translate(error, writes=False) from error
+            if self._is_closed:
+                session.connection.terminate()
+                raise Closed("store")
+        return session
+
+    async def close(self) -> None:
+        """End the connection, whatever it is doing: what waits for its answer gets `DatabaseError`."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            session.connection.terminate()
+
+

@@ -1,0 +1,115 @@
+"""The store's other connections: for reads, locks, schedules and transactions, which may be many at once."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import asyncpg
+
+from alkstore.errors import Closed, DatabaseError
+from alkstore_pg.errors import is_repeatable, translate, was_lost
+from alkstore_pg.link import REPEATS, SLACK, Connection, Dial, DriverSession, Operation, Traffic
+from alkstore_pg.session import Schema
+
+__all__ = ["Pool"]
+
+T = TypeVar("T")
+
+_DRIVER: tuple[type[BaseException], ...] = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+
+class Pool:
+    """asyncpg's pool, whose connections are made when they are wanted. Make it by `open`."""
+
+    def __init__(
+        self, pool: "asyncpg.Pool[asyncpg.Record]", schema: Schema, wait_timeout: float, traffic: Traffic
+    ) -> None:
+        self._pool = pool
+        self._schema = schema
+        self._limit = wait_timeout
+        self._traffic = traffic
+        self._lent: set[Connection] = set()
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls, dial: Dial, schema: Schema, *, size: int, wait_timeout: float, traffic: Traffic
+    ) -> "Pool":
+        """Make a pool of at most ``size`` connections; none is made yet."""
+
+        async def connect(*_: object, **__: object) -> Connection:
+            return await dial()
+
+        async def reset(connection: Connection) -> None:
+            # Only who had a connection to himself can have left anything in it: `release` resets those.
+            return None
+
+        arguments: Mapping[str, Any] = {"connect": connect, "reset": reset}
+        pool = await asyncpg.create_pool(min_size=0, max_size=size, **arguments)
+        return cls(pool, schema, wait_timeout, traffic)
+
+    async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
+        """Run an operation that commits by itself, as `Link.run` does; many may run at once.
+
+        Raises:
+            Closed: The pool was closed.
+            DatabaseError: It failed, or no connection was free within ``wait_timeout``.
+        """
+        with self._traffic:
+            for repeats_left in reversed(range(REPEATS)):
+                connection = await self.lend()
+                try:
+                    async with asyncio.timeout(self._limit + SLACK):
+                        return await operation(DriverSession(connection, self._schema))
+                except _DRIVER as error:
+                    again = is_repeatable(error) or (reads and was_lost(error))
+                    if isinstance(error, TimeoutError) or not again or not repeats_left:
+                        raise translate(error, writes=not reads) from error
+                finally:
+                    await self.take_back(connection)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def lend(self) -> Connection:
+        """Give a connection to somebody who gives it back by `take_back`.
+
+        Raises:
+            Closed: The pool was closed.
+            DatabaseError: None was free within ``wait_timeout``, or none could be made.
+        """
+        if self._is_closed:
+            raise Closed("store")
+        try:
+            connection: Any = await self._pool.acquire(timeout=self._limit)
+        except TimeoutError as error:
+            busy = len(self._lent)
+            made = DatabaseError(
+                f"postgresql: no connection was free within wait_timeout ({self._limit:g} s), {busy} are in use; "
+                "raise pool_size, or end transactions sooner"
+            )
+            made._is_held_back = True
+            raise made from error
+        except _DRIVER as error:
+            if self._is_closed:
+                raise Closed("store") from error
+            raise translate(error, writes=False) from error
+        self._lent.add(connection)
+        return connection  # type: ignore[no-any-return]
+
+    async def take_back(self, connection: Connection, *, reset: bool = False) -> None:
+        """Take a connection back. With ``reset`` its user may have changed the session, so that is undone first."""
+        self._lent.discard(connection)
+        if reset and not connection.is_closed():
+            try:
+                await connection.reset(timeout=self._limit)
+            except _DRIVER:
+                connection.terminate()
+        try:
+            await self._pool.release(connection)
+        except _DRIVER:
+            connection.terminate()
+
+    async def close(self) -> None:
+        """End every connection, whatever it is doing."""
+        self._is_closed = True
+        self._pool.terminate()
+        await asyncio.sleep(0)

@@ -1,0 +1,78 @@
+"""Where statements run: the schema that they name, and the one way in which every operation sends them.
+
+An operation is an ``async`` function that takes a `Session` first: it neither begins nor commits, so the same one serves
+a commit of its own, the store's transactions and a caller's, whatever driver that has. Statements are texts of
+``sql/*.sql`` with ``{schema}`` in them; parameters are ``$1``, ``$2``, each with its cast.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from alkstore.errors import InvalidArgument, show
+
+__all__ = ["LONGEST_NAME", "Row", "Schema", "Session"]
+
+Row: TypeAlias = Sequence[Any]
+"""A row's columns by position."""
+
+LONGEST_NAME: Final = 40
+"""Bytes. PostgreSQL cuts names at 63, and what is derived from this one must fit too (DUR-10)."""
+
+
+class Schema:
+    """The schema that holds everything: its name, and statements that name it.
+
+    Raises:
+        InvalidArgument: The name is no text, blank, too long, begins as PostgreSQL's own do, or holds a NUL.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"schema must be text, got {show(name)}")
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"schema must be text that UTF-8 can write, got {show(name)}") from error
+        if not name.strip() or "\0" in name:
+            raise InvalidArgument(f"schema must not be blank or hold a NUL, got {show(name)}")
+        if size > LONGEST_NAME:
+            raise InvalidArgument(f"schema must be at most {LONGEST_NAME} bytes long, got {size}: {show(name)}")
+        if name.startswith("pg_") or name == "information_schema":
+            raise InvalidArgument(f"schema must not be one of PostgreSQL's own, got {show(name)}")
+        self.name = name
+        self.identifier: Final = f'"{name.replace(chr(34), chr(34) * 2)}"'
+        self.channel: Final = name
+        """What LISTEN and NOTIFY name: one for everything in this schema."""
+        self._rendered: dict[str, str] = {}
+
+    def render(self, statement: str) -> str:
+        """Put the schema into a statement: ``{schema}`` its quoted name, ``{channel}`` its channel's name as a text,
+        ``{sequence}`` its sequence of offsets as a text that casts to regclass.
+
+        Cost: a look into a dictionary; each statement is made once.
+        """
+        rendered = self._rendered.get(statement)
+        if rendered is None:
+            rendered = self._rendered[statement] = (
+                statement.replace("{schema}", self.identifier)
+                .replace("{channel}", _literal(self.channel))
+                .replace("{sequence}", _literal(f"{self.identifier}.event_offset"))
+            )
+        return rendered
+
+
+def _literal(text: str) -> str:
+    quoted = text.replace("'", "''")
+    # With a backslash in it a plain literal means something else where standard_conforming_strings is off.
+    return f" E'{quoted.replace(chr(92), chr(92) * 2)}'" if "\\" in quoted else f"'{quoted}'"
+
+
+class Session(Protocol):
+    """A connection, in whatever transaction it is in; outside of one each statement commits by itself."""
+
+    async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
+        """Send one statement of ``sql/*.sql`` and give its rows. Cost: one round trip.
+
+        Raises:
+            Exception: The driver's own, which whoever gave this session translates.
+        """

@@ -1,0 +1,1 @@
+"""Wakes: placeholder until the listener is there."""
