@@ -46,9 +46,11 @@ def is_repeatable(error: BaseException) -> bool:
 
 def was_lost(error: BaseException) -> bool:
     """Whether the connection is gone."""
-    return sqlstate(error) in _ENDED or isinstance(
-        error, (OSError, asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError)
-    )
+    if isinstance(
+        error, asyncpg.InterfaceError
+    ):  # what it says of a value that cannot be sent is a ValueError too
+        return not isinstance(error, ValueError)
+    return sqlstate(error) in _ENDED or isinstance(error, (OSError, asyncpg.ConnectionDoesNotExistError))
 
 
 def translate(error: BaseException, *, writes: bool) -> DatabaseError:

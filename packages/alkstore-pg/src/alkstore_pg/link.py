@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import asyncpg
 
-from alkstore.errors import Closed
+from alkstore_pg.ending import Ending
 from alkstore_pg.errors import is_repeatable, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
 
@@ -76,7 +76,7 @@ class Link:
         self._traffic = traffic
         self._line = asyncio.Lock()
         self._session: DriverSession | None = None
-        self._is_closed = False
+        self._ending = Ending()
 
     async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
         """Run an operation that commits by itself, and again if the server undid it for another's sake.
@@ -109,26 +109,18 @@ class Link:
         raise AssertionError("the last attempt returns or raises")
 
     async def _ready(self) -> DriverSession:
-        if self._is_closed:
-            raise Closed("store")
         session = self._session
         if session is None or session.connection.is_closed():
-            try:
-                session = self._session = DriverSession(await self._dial(), self._schema)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                if isinstance(error, TimeoutError):
-                    raise
-                raise translate(error, writes=False) from error
-            if self._is_closed:
-                session.connection.terminate()
-                raise Closed("store")
+            with self._ending.awaited():
+                try:
+                    session = self._session = DriverSession(await self._dial(), self._schema)
+                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                    raise translate(error, writes=False) from error
         return session
 
     async def close(self) -> None:
         """End the connection, whatever it is doing: what waits for its answer gets `DatabaseError`."""
-        self._is_closed = True
+        self._ending.reach()
         session, self._session = self._session, None
         if session is not None:
             session.connection.terminate()
-
-

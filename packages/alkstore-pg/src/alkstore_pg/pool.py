@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from alkstore.errors import Closed, DatabaseError
+from alkstore.errors import DatabaseError
+from alkstore_pg.ending import Ending
 from alkstore_pg.errors import is_repeatable, translate, was_lost
 from alkstore_pg.link import REPEATS, SLACK, Connection, Dial, DriverSession, Operation, Traffic
 from alkstore_pg.session import Schema
@@ -29,7 +30,7 @@ class Pool:
         self._limit = wait_timeout
         self._traffic = traffic
         self._lent: set[Connection] = set()
-        self._is_closed = False
+        self._ending = Ending()
 
     @classmethod
     async def open(
@@ -76,10 +77,9 @@ class Pool:
             Closed: The pool was closed.
             DatabaseError: None was free within ``wait_timeout``, or none could be made.
         """
-        if self._is_closed:
-            raise Closed("store")
         try:
-            connection: Any = await self._pool.acquire(timeout=self._limit)
+            with self._ending.awaited():
+                connection: Any = await self._pool.acquire(timeout=self._limit)
         except TimeoutError as error:
             busy = len(self._lent)
             made = DatabaseError(
@@ -89,8 +89,6 @@ class Pool:
             made._is_held_back = True
             raise made from error
         except _DRIVER as error:
-            if self._is_closed:
-                raise Closed("store") from error
             raise translate(error, writes=False) from error
         self._lent.add(connection)
         return connection  # type: ignore[no-any-return]
@@ -110,6 +108,5 @@ class Pool:
 
     async def close(self) -> None:
         """End every connection, whatever it is doing."""
-        self._is_closed = True
+        self._ending.reach()
         self._pool.terminate()
-        await asyncio.sleep(0)

@@ -36,7 +36,9 @@ class Schema:
         if not name.strip() or "\0" in name:
             raise InvalidArgument(f"schema must not be blank or hold a NUL, got {show(name)}")
         if size > LONGEST_NAME:
-            raise InvalidArgument(f"schema must be at most {LONGEST_NAME} bytes long, got {size}: {show(name)}")
+            raise InvalidArgument(
+                f"schema must be at most {LONGEST_NAME} bytes long, got {size}: {show(name)}"
+            )
         if name.startswith("pg_") or name == "information_schema":
             raise InvalidArgument(f"schema must not be one of PostgreSQL's own, got {show(name)}")
         self.name = name
