@@ -77,6 +77,8 @@ def test_the_terminal_groups_cells_by_reason_and_ends_with_the_verdict() -> None
 
 def test_an_outcome_survives_the_way_to_another_process() -> None:
     assert Outcome.from_json(json.loads(json.dumps(FAILED.as_json()))) == FAILED
+    # What carries reports from one process to another may take plain strings alone, and no kind of them.
+    assert type(FAILED.as_json()["status"]) is str
 
 
 def test_a_failure_has_one_layout() -> None:

@@ -48,7 +48,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Give plain values, for a report or for another process."""
-        return asdict(self)
+        return {**asdict(self), "status": self.status.value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
