@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -96,17 +97,23 @@ class Pool:
     async def take_back(self, connection: Connection, *, reset: bool = False) -> None:
         """Take a connection back. With ``reset`` its user may have changed the session, so that is undone first."""
         self._lent.discard(connection)
-        if reset and not connection.is_closed():
-            try:
+        try:
+            if reset:
                 await connection.reset(timeout=self._limit)
-            except _DRIVER:
-                connection.terminate()
+        except _DRIVER:
+            _terminate(connection)
         try:
             await self._pool.release(connection)
         except _DRIVER:
-            connection.terminate()
+            _terminate(connection)
 
     async def close(self) -> None:
         """End every connection, whatever it is doing."""
         self._ending.reach()
         self._pool.terminate()
+
+
+def _terminate(connection: Connection) -> None:
+    # One that was lost has left the pool by itself, and then answers nothing any more.
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()

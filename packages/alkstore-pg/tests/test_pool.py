@@ -1,0 +1,122 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from alkstore import Closed, DatabaseError
+from alkstore_pg.link import Traffic
+from alkstore_pg.pool import Pool
+from alkstore_pg.session import Schema, Session
+
+PATIENCE = 10.0
+
+
+async def opened(dsn: str, *, size: int = 2, wait_timeout: float = PATIENCE) -> Pool:
+    return await Pool.open(
+        lambda: asyncpg.connect(dsn),
+        Schema("alkstore"),
+        size=size,
+        wait_timeout=wait_timeout,
+        traffic=Traffic(),
+    )
+
+
+@pytest.fixture
+async def pool(dsn: str) -> AsyncIterator[Pool]:
+    pool = await opened(dsn)
+    yield pool
+    await pool.close()
+
+
+async def pid(on: Session) -> int:
+    return int((await on.fetch("SELECT pg_backend_pid()"))[0][0])
+
+
+async def test_as_many_operations_run_at_once_as_there_are_connections(pool: Pool) -> None:
+    barrier = asyncio.Barrier(2)
+
+    async def meet(on: Session) -> int:
+        await barrier.wait()
+        return await pid(on)
+
+    async with asyncio.timeout(PATIENCE):
+        assert len(set(await asyncio.gather(pool.run(meet), pool.run(meet)))) == 2
+
+
+async def test_who_gets_no_connection_in_time_is_told_how_many_there_are(dsn: str) -> None:
+    pool = await opened(dsn, size=1, wait_timeout=0.01)
+    connection = await pool.lend()
+    with pytest.raises(
+        DatabaseError, match=r"no connection was free .*1 are in use; raise pool_size"
+    ) as caught:
+        await pool.run(pid)
+    assert caught.value._is_held_back
+    assert not caught.value.outcome_unknown
+    await pool.take_back(connection)
+    await pool.close()
+
+
+async def test_what_a_borrower_changed_is_undone(dsn: str) -> None:
+    pool = await opened(dsn, size=1)
+    connection = await pool.lend()
+    await connection.execute("SET statement_timeout = 7; CREATE TEMP TABLE mine (); LISTEN hello")
+    await pool.take_back(connection, reset=True)
+
+    async def look(on: Session) -> tuple[object, ...]:
+        return tuple((await on.fetch("SELECT current_setting('statement_timeout')"))[0])
+
+    assert await pool.run(look) == ("0",)
+    await pool.close()
+
+
+async def test_a_connection_that_was_lost_is_made_anew(dsn: str) -> None:
+    pool = await opened(dsn, size=1)
+    before = await pool.run(pid)
+    connection = await pool.lend()
+    connection.terminate()
+    await pool.take_back(connection, reset=True)
+    assert await pool.run(pid) != before
+    await pool.close()
+
+
+async def test_a_server_that_cannot_be_reached_is_a_database_error(server: object) -> None:
+    pool = await opened("postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(DatabaseError) as caught:
+        await pool.run(pid)
+    assert not caught.value.outcome_unknown
+    await pool.close()
+
+
+async def test_cancelled_waits_leave_the_pool_whole(dsn: str) -> None:
+    pool = await opened(dsn, size=1)
+    held = await pool.lend()
+    waits = [asyncio.create_task(pool.run(pid)) for _ in range(50)]
+    await asyncio.sleep(0)
+    for wait in waits[::2]:
+        wait.cancel()
+    await pool.take_back(held)
+    for at, wait in enumerate(waits):
+        if at % 2:
+            assert await wait
+        else:
+            with pytest.raises(asyncio.CancelledError):
+                await wait
+    async with asyncio.timeout(PATIENCE):
+        await pool.take_back(await pool.lend())
+    await pool.close()
+
+
+async def test_the_end_ends_who_waits_for_a_connection(dsn: str) -> None:
+    pool = await opened(dsn, size=1)
+    held = await pool.lend()
+    wait = asyncio.create_task(pool.run(pid))
+    await asyncio.sleep(0)
+    await pool.close()
+    with pytest.raises(Closed):
+        await wait
+    with pytest.raises(Closed):
+        await pool.lend()
+    await pool.take_back(held, reset=True)
+    with pytest.raises(asyncpg.InterfaceError):
+        await held.fetch("SELECT 1")
