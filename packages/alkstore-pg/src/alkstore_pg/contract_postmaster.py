@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from alkstore_pg import contract_binaries as programs
 from alkstore_pg import contract_keeper as keeper
 from alkstore_pg.contract_dsn import Address
 
-__all__ = ["LOOK", "PATIENCE", "SUPERUSER", "Postmaster", "StopMode", "free_ports", "run"]
+__all__ = ["LOOK", "PATIENCE", "SUPERUSER", "TRIES", "Postmaster", "StopMode", "free_port", "run"]
 
 StopMode: TypeAlias = Literal["immediate", "fast"]
 
@@ -34,7 +34,7 @@ PORTS: Final = range(15_000, 32_000)
 server is down can be connected to itself, and the server finds its port taken when it comes back."""
 
 TRIES: Final = 20
-"""Ports to try: somebody may take one between our look at it and the server's start."""
+"""Ports to try: somebody may take one between our look at it and the program's start."""
 
 SOCKET_PATH: Final = 100
 """Bytes that the path of a Unix socket may have; the systems' limits are 108 and 104."""
@@ -79,14 +79,15 @@ def run(*command: str | Path, data: bytes = b"") -> bytes:
     return bytes(done.stdout)
 
 
-def free_ports() -> Iterable[int]:
-    """Loopback ports that nobody listens on at this moment, in random order."""
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment: somebody may in the next."""
     # Not the module's generator: tests seed that one, and two processes would try the same ports.
-    for port in random.SystemRandom().sample(PORTS, TRIES):
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as attempt, suppress(OSError):
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             attempt.bind(("127.0.0.1", port))
-            yield port
+            return port
+    raise RuntimeError(f"every port from {PORTS[0]} to {PORTS[-1]} is taken")
 
 
 @lru_cache(maxsize=8)
@@ -174,13 +175,14 @@ class Postmaster:
         Raises:
             RuntimeError: It ended, or did not become ready; the text is the end of its log.
         """
-        for port in [self._port] if self._port else free_ports():
+        for _ in range(TRIES):
+            port = self._port or free_port()
             self._launch(port)
             if self._became_ready():
                 self._port = port
                 return
             self.stop("immediate")
-            if "could not bind" not in self.log():
+            if self._port or "could not bind" not in self.log():
                 break
         raise RuntimeError(f"postgresql in {self.programs} does not start: {self.log()[-2000:]}")
 
