@@ -181,6 +181,7 @@ def reachable(folder: Path) -> Path:
 
     Cost: a copy of about 40 MB where they are not, once a process.
     """
+    folder = folder.resolve()
     if account().reads(folder):
         return folder
     installation = folder.parent

@@ -102,14 +102,24 @@ def _lines(parent: int) -> list[str]:
     return told.decode().splitlines()
 
 
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended within our patience."""
+    if sys.platform == "linux":
+        # In a container it may stay a zombie for long, which signals still find.
+        with open(os.pidfd_open(pid), "rb") as watched:
+            return bool(select.select([watched], [], [], PATIENCE)[0])
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        os.kill(pid, 0)
+        time.sleep(0.02)
+    return False
+
+
 def _end(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            os.kill(pid, 0)
-            time.sleep(0.02)
-        os.kill(pid, signal.SIGKILL)
+        if not _has_ended(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _main(parent: int) -> None:

@@ -87,8 +87,10 @@ def _identifier(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""'))
 
 
-def _option(value: object) -> str:
-    return "'{}'".format(str(value).replace("'", "''"))
+def _option(value: str | int | bool) -> str:
+    if not isinstance(value, str):
+        return str(value)
+    return "'{}'".format(value.replace("'", "''"))
 
 
 class Server:
