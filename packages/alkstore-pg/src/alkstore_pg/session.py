@@ -5,6 +5,7 @@ a commit of its own, the store's transactions and a caller's, whatever driver th
 ``sql/*.sql`` with ``{schema}`` in them; parameters are ``$1``, ``$2``, each with its cast.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -23,7 +24,7 @@ class Schema:
     """The schema that holds everything: its name, and statements that name it.
 
     Raises:
-        InvalidArgument: The name is no text, blank, too long, begins as PostgreSQL's own do, or holds a NUL.
+        InvalidArgument: The name is no text, blank, too long, begins as PostgreSQL's own do, or holds a NUL or a $.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,6 +40,9 @@ class Schema:
             raise InvalidArgument(
                 f"schema must be at most {LONGEST_NAME} bytes long, got {size}: {show(name)}"
             )
+        if "$" in name:
+            # It may stand within the body of a function, which ends at the next $$.
+            raise InvalidArgument(f"schema must not hold a $, got {show(name)}")
         if name.startswith("pg_") or name == "information_schema":
             raise InvalidArgument(f"schema must not be one of PostgreSQL's own, got {show(name)}")
         self.name = name
@@ -46,6 +50,11 @@ class Schema:
         self.channel: Final = name
         """What LISTEN and NOTIFY name: one for everything in this schema."""
         self._rendered: dict[str, str] = {}
+        self._places = {
+            "schema": self.identifier,
+            "channel": _literal(self.channel),
+            "sequence": _literal(f"{self.identifier}.event_offset"),
+        }
 
     def render(self, statement: str) -> str:
         """Put the schema into a statement: ``{schema}`` its quoted name, ``{channel}`` its channel's name as a text,
@@ -55,12 +64,12 @@ class Schema:
         """
         rendered = self._rendered.get(statement)
         if rendered is None:
-            rendered = self._rendered[statement] = (
-                statement.replace("{schema}", self.identifier)
-                .replace("{channel}", _literal(self.channel))
-                .replace("{sequence}", _literal(f"{self.identifier}.event_offset"))
-            )
+            # All at once, for the name may hold what looks like another of them.
+            rendered = self._rendered[statement] = _PLACE.sub(lambda place: self._places[place[1]], statement)
         return rendered
+
+
+_PLACE: Final = re.compile(r"\{(schema|channel|sequence)\}")
 
 
 def _literal(text: str) -> str:

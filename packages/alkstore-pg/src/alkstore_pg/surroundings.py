@@ -1,0 +1,230 @@
+"""What the user says of the server, checked before anything is sent, and what must be right there before a store works."""
+
+import asyncio
+import dataclasses
+import random
+import ssl
+from typing import Any, Final
+
+import asyncpg
+
+from alkstore import numbers
+from alkstore.errors import DatabaseError, InvalidArgument, show
+from alkstore_pg import dsn as _dsn
+from alkstore_pg import schema as _schema
+from alkstore_pg.clock import ServerClock
+from alkstore_pg.dsn import SSL_MODES, Address
+from alkstore_pg.link import Connection
+from alkstore_pg.pool import Pool
+from alkstore_pg.schema import Found
+from alkstore_pg.session import Schema, Session
+
+__all__ = ["OLDEST", "Options", "check", "prepare"]
+
+OLDEST: Final = 14
+"""The oldest version of PostgreSQL that this engine is made for."""
+
+LEAST_DIAL: Final = 5.0
+"""Seconds that the listener gives a connection to be made, however little ``wait_timeout`` is: nobody waits for it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `PgStore` was given, checked. Make it by `checked`. Its text shows no password."""
+
+    schema: Schema
+    pool_size: int
+    listen: bool
+    probe_interval: float
+    """Seconds."""
+    statement_cache_size: int
+    migrate: bool
+    random: random.Random
+    wait_timeout: float = 30.0
+    """Seconds."""
+    _address: Address = dataclasses.field(repr=False)
+    _listener: Address = dataclasses.field(repr=False)
+    _ssl: Any = dataclasses.field(repr=False)
+
+    @classmethod
+    def checked(
+        cls,
+        dsn: object,
+        *,
+        schema: object = "alkstore",
+        pool_size: object = 10,
+        listen: object = True,
+        listener_dsn: object = None,
+        probe_interval: object = 10,
+        statement_cache_size: object = 100,
+        ssl: object = None,
+        migrate: object = True,
+        random: object = None,
+    ) -> "Options":
+        """Check what the user said.
+
+        Raises:
+            InvalidArgument: A value is not of its domain.
+        """
+        address = _dsn.read(dsn, "dsn")
+        listens = _flag(listen, "listen")
+        if listener_dsn is not None and not listens:
+            raise InvalidArgument("listener_dsn has no use with listen=False; leave one of them out")
+        return cls(
+            schema=Schema(schema),  # type: ignore[arg-type]  # it judges the type itself
+            pool_size=numbers.integer(pool_size, "pool_size", least=1),
+            listen=listens,
+            probe_interval=numbers.duration(probe_interval, "probe_interval", positive=True) / 1_000_000,
+            statement_cache_size=numbers.integer(statement_cache_size, "statement_cache_size", least=0),
+            migrate=_flag(migrate, "migrate"),
+            random=_source(random),
+            _address=address,
+            _listener=address if listener_dsn is None else _dsn.read(listener_dsn, "listener_dsn"),
+            _ssl=_tls(ssl),
+        )
+
+    def waiting(self, wait_timeout: float) -> "Options":
+        """Give the same with the seconds that anything waits."""
+        return dataclasses.replace(self, wait_timeout=wait_timeout)
+
+    @property
+    def shown(self) -> str:
+        """What a store is called in messages: where it is, without who may go there and how."""
+        return f"postgresql {self._address.host}/{self._address.database} schema {self.schema.name}"
+
+    async def dial(self) -> Connection:
+        """Make a connection for statements.
+
+        Raises:
+            OSError: Nobody answers there, or not within ``wait_timeout``; the text says where.
+            asyncpg.PostgresError: The server refuses.
+        """
+        return await _dial(self._address, self._ssl, self.statement_cache_size, self.wait_timeout)
+
+    async def dial_listener(self) -> Connection:
+        """Make a connection that listens; raises as `dial`."""
+        return await _dial(self._listener, self._ssl, 0, max(self.wait_timeout, LEAST_DIAL))
+
+
+def _flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be True or False, got {show(value)}")
+    return value
+
+
+def _source(value: object) -> random.Random:
+    if value is None:
+        return random.Random()
+    if not isinstance(value, random.Random):
+        raise InvalidArgument(f"random must be a random.Random, got {show(value)}")
+    return value
+
+
+def _tls(value: object) -> object:
+    if value is None or isinstance(value, (bool, ssl.SSLContext)):
+        return value
+    if isinstance(value, str) and value in SSL_MODES:
+        return value
+    raise InvalidArgument(
+        f"ssl must be None, True, False, an ssl.SSLContext or one of {', '.join(SSL_MODES)}, got {show(value)}"
+    )
+
+
+# ---------------------------------------------------------------- connections
+
+
+async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: float) -> Connection:
+    # Poolers refuse settings that they do not know; this one they know.
+    settings = {} if address.has_application_name else {"application_name": "alkstore"}
+    try:
+        return await asyncpg.connect(
+            address.dsn,
+            ssl=tls,
+            timeout=seconds,
+            statement_cache_size=statement_cache_size,
+            server_settings=settings,
+        )
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer from {address.host} within {seconds:g} s") from error
+    except ssl.SSLError:
+        raise
+    except OSError as error:
+        # The driver's own text does not say where: with a socket's missing file not even by half.
+        text = f"nobody answers at {address.host}: {error.strerror or error}; is the server running there?"
+        raise OSError(error.errno, text) from error
+    except ValueError as error:  # of the driver's reading, or of a name that no resolver takes
+        raise asyncpg.ClientConfigurationError(_without(str(error), address.secrets)) from None
+
+
+def _without(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+# ---------------------------------------------------------------- opening
+
+
+async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
+    """Look whether server, role and schema will do, tell the clock what time it is there, bring the schema up to date.
+
+    Raises:
+        InvalidArgument: The database's encoding, or the isolation level that the role is set to, cannot work.
+        DatabaseError: The server or the role's privileges will not do, or the schema is not up to date and may not be
+            brought there.
+        SchemaMismatch: A newer version wrote the schema.
+
+    Cost: two round trips when there is nothing to do. Rows: DUR-03, DUR-04, DUR-09, DUR-10.
+    """
+    schema = options.schema
+
+    async def look(on: Session) -> Found:
+        loop = asyncio.get_running_loop()
+        sent = loop.time()
+        found = await _schema.look(on, schema)
+        clock.heard(found.now, sent, loop.time())
+        return found
+
+    found = await pool.run(look, reads=True)
+    check(found, schema)
+    lacking = await pool.run(lambda on: _schema.pending(on, found), reads=True)
+    if lacking and not options.migrate:
+        raise DatabaseError(
+            f"postgresql: schema {show(schema.name)} has version {lacking[0].version - 1}, this engine needs "
+            f"{lacking[-1].version}, and migrate is False; run alkstore migrate"
+        )
+    if lacking:
+        await _schema.migrate(pool, schema, wait_timeout=options.wait_timeout, random=options.random)
+
+
+def check(found: Found, schema: Schema) -> None:
+    """Refuse what cannot work; raises as `prepare`."""
+    if found.version < OLDEST * 10_000:
+        raise DatabaseError(
+            f"postgresql: the server must be version {OLDEST} or newer, got {found.version_text}"
+        )
+    if found.encoding != "UTF8":
+        raise InvalidArgument(
+            f"the database must have the encoding UTF8, got {found.encoding}; make one with ENCODING 'UTF8'"
+        )
+    if found.isolation != "read committed":
+        raise InvalidArgument(
+            f"the role must begin transactions as read committed, got {found.isolation}: it would pass over events; "
+            f"ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+        )
+    if found.is_standby or found.is_read_only:
+        why = (
+            "a standby"
+            if found.is_standby
+            else "set to default_transaction_read_only for this role or database"
+        )
+        raise DatabaseError(
+            f"postgresql: the server takes no writes, it is {why}; "
+            "connect to the primary, in the DSN perhaps by target_session_attrs=read-write"
+        )
+    if (found.has_schema and not found.has_usage) or found.lacking:
+        what = f"table {found.lacking[0]} of " if found.lacking else ""
+        raise DatabaseError(
+            f"postgresql: role {show(found.role)} may not use {what}schema {show(schema.name)}; "
+            "grant it what the engine's page lists"
+        )
