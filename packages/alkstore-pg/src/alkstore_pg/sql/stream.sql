@@ -1,0 +1,66 @@
+-- name: make
+-- Give streams a row, unless they have one, and say where each stands.
+SELECT name, id, base FROM {schema}.make_streams($1::text[]);
+
+-- name: find
+-- Where one stream stands; no row if it has none.
+SELECT id, base FROM {schema}.stream WHERE name = $1::text;
+
+-- name: append
+-- Append events to the streams of $1, under the floors of $3 as far as there are any.
+SELECT held, drawn
+FROM {schema}.append_events(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::bytea[], $8::text[]
+);
+
+-- name: read
+-- One page of a stream; a last row without an offset says that more is held back.
+SELECT "offset", key, payload, headers, created_at
+FROM {schema}.read_events($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::boolean);
+
+-- name: head
+-- The greatest offset that a reader may see now.
+SELECT {schema}.read_head($1::bigint, $2::bigint);
+
+-- name: trim
+-- Delete the events up to an offset.
+SELECT {schema}.trim_events($1::bigint, $2::bigint, $3::bigint);
+
+-- name: offsets
+-- Where each consumer of a stream stands.
+SELECT consumer, "offset" FROM {schema}.position WHERE stream = $1::bigint AND "offset" IS NOT NULL;
+
+-- name: move
+-- Set where one consumer of a stream stands, or move it forward only.
+SELECT {schema}.move_position($1::bigint, $2::text, $3::bigint, $4::boolean, $5::bigint);
+
+-- name: names
+-- The streams that have events or positions.
+SELECT name
+FROM {schema}.stream AS s
+WHERE EXISTS (SELECT FROM {schema}.event AS e WHERE e.stream = s.id)
+   OR EXISTS (SELECT FROM {schema}.position AS p WHERE p.stream = s.id AND p."offset" IS NOT NULL)
+ORDER BY name;
+
+-- name: position
+-- Where one consumer stands; no row if it never saved.
+SELECT "offset"
+FROM {schema}.position
+WHERE stream = $1::bigint AND consumer = $2::text AND "offset" IS NOT NULL;
+
+-- name: hold
+-- Where one consumer stands, and let nobody move it until the transaction ends.
+SELECT {schema}.hold_position($1::bigint, $2::text, $3::bigint);
+
+-- name: save
+-- Hold where one consumer stands, and change it if it is as expected.
+SELECT found_offset, is_saved
+FROM {schema}.save_position($1::bigint, $2::text, $3::bigint, $4::bigint, $5::bigint);
+
+-- name: isolation
+-- The isolation level of the transaction that this runs in.
+SELECT current_setting('transaction_isolation');
+
+-- name: catch_up
+-- Raise the sequence to the greatest offset there is.
+SELECT {schema}.catch_up();

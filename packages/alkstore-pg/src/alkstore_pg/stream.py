@@ -1,0 +1,247 @@
+"""Streams: logs that readers see in the order of their offsets, and where each consumer stands.
+
+State model. Offsets come from one sequence, less the stream's base, and are drawn before they are committed. Whoever
+appends holds a shared advisory lock with the sequence's value before he drew, the *floor*, until his transaction ends;
+readers stop at the least floor that others hold (docs/decisions/0022-floor-lock.md). Positions are held by row locks.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from alkstore import statements
+from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
+from alkstore_pg.link import Operation
+from alkstore_pg.session import Row, Session
+from alkstore_pg.wake import Woken
+
+__all__ = [
+    "Page",
+    "StreamKey",
+    "StreamKeys",
+    "append",
+    "catch_up",
+    "head",
+    "hold_position",
+    "isolation",
+    "move",
+    "names",
+    "offsets",
+    "position",
+    "read",
+    "save",
+    "trim",
+    "woken_by",
+]
+
+T = TypeVar("T")
+
+_SQL: Final = statements.load("alkstore_pg", "stream")
+
+MOST_KEYS: Final = 10_000
+"""Streams whose keys a store remembers: about 3 MB."""
+
+# An enum's member costs a metaclass call at every access in Python 3.11.
+STREAM: Final = TopicKind.STREAM
+
+# ---------------------------------------------------------------- what statements call a stream
+
+
+class StreamKey(NamedTuple):
+    """A stream's row: what events refer to, and what is taken off the sequence's values. Neither ever changes."""
+
+    id: int
+    base: int
+
+
+class Runner(Protocol):
+    """What runs an operation that commits by itself: a `Pool` or a `Link`."""
+
+    async def run(self, operation: Operation[T], *, reads: bool = False) -> T: ...
+
+
+class StreamKeys:
+    """The keys of the streams that a store met last.
+
+    A row is made by a commit of its own, before the transaction that appends: so its base is below every offset, nobody
+    waits for that transaction's end to append to the same new stream, and a transaction that cannot see the row
+    (REPEATABLE READ) needs not.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._known: dict[str, StreamKey] = {}
+
+    async def made(self, names: Collection[str]) -> Mapping[str, StreamKey]:
+        """Give the key of each stream, which gets a row unless it has one.
+
+        Cost: one round trip, none for streams met lately.
+        """
+        found = {name: key for name in names if (key := self._met(name)) is not None}
+        if lacking := sorted(set(names) - found.keys()):
+            found |= self._keep(await self._runner.run(lambda on: on.fetch(_SQL["make"], lacking)))
+        return found
+
+    async def find(self, name: str) -> StreamKey | None:
+        """Give a stream's key, or None if it has no row. Cost: as `made`."""
+        key = self._met(name)
+        if key is None:
+            rows = await self._runner.run(lambda on: on.fetch(_SQL["find"], name), reads=True)
+            key = self._keep((name, *row) for row in rows).get(name)
+        return key
+
+    def _met(self, name: str) -> StreamKey | None:
+        key = self._known.pop(name, None)
+        if key is not None:
+            self._known[name] = key  # the last met is forgotten last
+        return key
+
+    def _keep(self, rows: Iterable[Row]) -> dict[str, StreamKey]:
+        kept = {name: StreamKey(id, base) for name, id, base in rows}
+        self._known |= kept
+        while len(self._known) > MOST_KEYS:
+            del self._known[next(iter(self._known))]
+        return kept
+
+
+# ---------------------------------------------------------------- the seam, in its order
+
+
+class Page(NamedTuple):
+    """What a read found; ``is_held_back``: there is more, behind an open transaction."""
+
+    events: Sequence[EventRecord]
+    is_held_back: bool
+
+
+def woken_by(events: Iterable[NewEvent]) -> Sequence[Woken]:
+    """Say whom an append concerns: who waits for any of its streams."""
+    return [Woken(Topic(STREAM, name)) for name in dict.fromkeys(event.stream for event in events)]
+
+
+async def append(
+    on: Session,
+    events: Sequence[NewEvent],
+    keys: Mapping[str, StreamKey],
+    texts: Sequence[str],
+    floors: MutableMapping[int, int] | None = None,
+) -> Sequence[int]:
+    """Append to any number of streams; gives the offsets in the order of ``events``.
+
+    ``floors`` is what a transaction that appends again keeps between its calls, by stream id: without it every call
+    would take a lock of its own.
+    """
+    if not events:
+        return []
+    places: dict[str, int] = {}
+    for event in events:
+        places.setdefault(event.stream, len(places) + 1)
+    streams = [keys[name] for name in places]
+    remembered = [None if floors is None else floors.get(key.id) for key in streams]
+    ((held, drawn),) = await on.fetch(
+        _SQL["append"],
+        [key.id for key in streams],
+        [key.base for key in streams],
+        remembered,
+        [places[event.stream] for event in events],
+        [event.key for event in events],
+        [event.payload for event in events],
+        [event.headers for event in events],
+        texts,
+    )
+    if floors is not None:
+        for key in streams:
+            floors.setdefault(key.id, held)
+    return [value - keys[event.stream].base for value, event in zip(drawn, events, strict=True)]
+
+
+async def read(
+    on: Session, stream: str, key: StreamKey, after: int, limit: int, *, own: bool = False
+) -> Page:
+    """Read one page; with ``own`` within a transaction, whose events are shown as far as no other's may still come.
+
+    A transaction must be READ COMMITTED: ask `isolation`.
+    """
+    rows = await on.fetch(_SQL["read"], key.id, key.base, after, limit, own)
+    is_held_back = bool(rows) and rows[-1][0] is None
+    events = [
+        EventRecord(offset, stream, event_key, payload, headers, created_at)
+        for offset, event_key, payload, headers, created_at in (rows[:-1] if is_held_back else rows)
+    ]
+    return Page(events, is_held_back)
+
+
+async def head(on: Session, key: StreamKey) -> int:
+    """Give the greatest offset that a reader may see now, whatever was trimmed since."""
+    rows = await on.fetch(_SQL["head"], *key)
+    return int(rows[0][0])
+
+
+async def trim(on: Session, key: StreamKey, horizon: int) -> int:
+    """Delete events with offset <= ``horizon`` that a reader may see now; wakes nobody."""
+    rows = await on.fetch(_SQL["trim"], *key, horizon)
+    return int(rows[0][0])
+
+
+async def offsets(on: Session, key: StreamKey, consumer: str | None) -> Mapping[str, int]:
+    """Give the saved position of one consumer, or of all; who never saved is absent."""
+    if consumer is None:
+        return {name: offset for name, offset in await on.fetch(_SQL["offsets"], key.id)}
+    rows = await on.fetch(_SQL["position"], key.id, consumer)
+    return {consumer: rows[0][0]} if rows else {}
+
+
+async def move(
+    on: Session, key: StreamKey, consumer: str, offset: int, patience: int, *, backwards: bool
+) -> bool:
+    """Save a position: any value if ``backwards``, else only a greater one. Waits for a transaction that holds it."""
+    rows = await on.fetch(_SQL["move"], key.id, consumer, offset, backwards, patience)
+    return bool(rows[0][0])
+
+
+async def names(on: Session) -> Sequence[str]:
+    """Give the streams that have events or positions."""
+    return [name for (name,) in await on.fetch(_SQL["names"])]
+
+
+# ---------------------------------------------------------------- parts of a transaction
+
+
+async def position(on: Session, key: StreamKey, consumer: str) -> int:
+    """Give a consumer's position, 0 for an unknown one."""
+    return (await offsets(on, key, consumer)).get(consumer, 0)
+
+
+async def hold_position(on: Session, key: StreamKey, consumer: str, patience: int) -> int:
+    """Give a consumer's position, and let nobody move it until the transaction ends."""
+    rows = await on.fetch(_SQL["hold"], key.id, consumer, patience)
+    return int(rows[0][0])
+
+
+async def save(
+    on: Session, key: StreamKey, consumer: str, offset: int, expected: int | None, patience: int
+) -> OffsetSave:
+    """Hold the position, and save if it is ``expected`` (None: if ``offset`` is greater)."""
+    rows = await on.fetch(_SQL["save"], key.id, consumer, offset, expected, patience)
+    return OffsetSave(*rows[0])
+
+
+async def isolation(on: Session) -> str:
+    """Give the isolation level of the transaction that this runs in, in small letters; it is settled from then on.
+
+    Only in ``read committed`` and its alias ``read uncommitted`` can a stream be read: elsewhere every statement sees
+    what was committed when the first one ran, and a reader would pass over what lands since.
+    """
+    rows = await on.fetch(_SQL["isolation"])
+    return str(rows[0][0])
+
+
+# ---------------------------------------------------------------- at open
+
+
+async def catch_up(on: Session) -> bool:
+    """Raise the sequence to the greatest offset there is; True if it was behind, as after logical replication.
+
+    Cost: one round trip, and a look at the end of each stream.
+    """
+    rows = await on.fetch(_SQL["catch_up"])
+    return bool(rows[0][0])
