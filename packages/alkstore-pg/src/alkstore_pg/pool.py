@@ -1,7 +1,7 @@
 """The store's other connections: for reads, locks, schedules and transactions, which may be many at once."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ class Pool:
         self._traffic = traffic
         self._lent: set[Connection] = set()
         self._ending = Ending()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def open(
@@ -107,10 +108,24 @@ class Pool:
         except _DRIVER:
             _terminate(connection)
 
+    def spawn(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
+        """Run what must be done though its caller is cancelled: the end of a transaction. `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever still waits for it sees it
+
     async def close(self) -> None:
         """End every connection, whatever it is doing."""
         self._ending.reach()
         self._pool.terminate()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 def _terminate(connection: Connection) -> None:

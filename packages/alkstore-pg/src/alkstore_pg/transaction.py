@@ -1,0 +1,332 @@
+"""Transactions: a connection of the pool is theirs alone until they end.
+
+State model. *Open*: operations ride it. *Over*: none does any more, because it was committed, rolled back or abandoned,
+because the caller's own SQL ended it, or because a statement failed, which PostgreSQL lets nothing follow. *Freed*: its
+connection is on its way back to the pool, in a task that no cancellation of a caller reaches.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import asyncpg
+
+from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
+from alkstore.errors import Closed, InvalidArgument
+from alkstore.statements import load
+from alkstore_pg import queue as _queue
+from alkstore_pg import stream as _stream
+from alkstore_pg import wake as _wake
+from alkstore_pg.errors import translate, was_lost
+from alkstore_pg.link import REPEATS, SLACK, Connection, DriverSession, Operation
+from alkstore_pg.wake import Woken
+
+if TYPE_CHECKING:
+    from alkstore_pg.engine import PgEngine
+
+__all__ = ["Operations", "PgTransaction"]
+
+T = TypeVar("T")
+
+SQL: Final = load("alkstore_pg", "transaction")
+
+DRIVER: Final[tuple[type[BaseException], ...]] = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+"""What asyncpg raises; a TimeoutError is an OSError."""
+
+
+class Operations:
+    """What can be done within a transaction, whoever's it is and whatever driver it has."""
+
+    def __init__(self, engine: "PgEngine", label: str) -> None:
+        self.label = label
+        self._engine = engine
+        self._floors: dict[int, int] = {}
+        self._isolation: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        raise NotImplementedError
+
+    async def _do(self, operation: Operation[T]) -> T:
+        raise NotImplementedError
+
+    def _texts(self, woken: Sequence[Woken]) -> Sequence[str]:
+        """Give what the server is to tell others once this has landed."""
+        raise NotImplementedError
+
+    def _enter(self) -> None:
+        if not self.is_open:
+            raise Closed("transaction")
+
+    # ------------------------------------------------------------ jobs
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
+        self._enter()
+        texts = self._texts(_queue.woken_by_jobs(jobs, self._engine.clock.now()))
+        return await self._do(lambda on: _queue.insert(on, jobs, texts))
+
+    async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
+        return await self._do(lambda on: _queue.find(on, queue, where))
+
+    async def settle_jobs(self, settles: Sequence[Ack]) -> Sequence[int | None]:
+        return await self._do(lambda on: _queue.settle(on, settles, (), self._engine._patience))
+
+    # ------------------------------------------------------------ events and positions
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
+        self._enter()
+        # Made outside of this transaction: others would wait for it to make the same.
+        keys = await self._engine._streams.made({event.stream for event in events})
+        texts = self._texts(_stream.woken_by(events))
+        return await self._do(lambda on: _stream.append(on, events, keys, texts, self._floors))
+
+    async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
+        self._enter()
+        await self._check_isolation()
+        key = await self._engine._streams.find(stream)
+        if key is None:
+            return ()
+        page = await self._do(lambda on: _stream.read(on, stream, key, after, limit, own=True))
+        return page.events
+
+    async def read_offset(self, stream: str, consumer: str, *, hold: bool) -> int:
+        self._enter()
+        streams = self._engine._streams
+        if hold:
+            await self._check_isolation()
+            made = (await streams.made({stream}))[stream]
+            return await self._do(
+                lambda on: _stream.hold_position(on, made, consumer, self._engine._patience)
+            )
+        key = await streams.find(stream)
+        return 0 if key is None else await self._do(lambda on: _stream.position(on, key, consumer))
+
+    async def save_offset(self, stream: str, consumer: str, offset: int, expected: int | None) -> OffsetSave:
+        self._enter()
+        key = (await self._engine._streams.made({stream}))[stream]
+        return await self._do(
+            lambda on: _stream.save(on, key, consumer, offset, expected, self._engine._patience)
+        )
+
+    async def _check_isolation(self) -> None:
+        """See that a read of a stream sees what has been committed when it begins, and not when the transaction began:
+        an event that came up meanwhile would be passed over for good.
+        """
+        if self._isolation is None:
+            self._isolation = (await self._do(lambda on: on.fetch(SQL["isolation"])))[0][0]
+        if self._isolation != "read committed":
+            raise InvalidArgument(
+                "a stream is read in a transaction that is READ COMMITTED, "
+                f"this one is {self._isolation.upper()}: begin it with another isolation level"
+            )
+
+    # ------------------------------------------------------------ wakes
+
+    async def notify(self, wakes: Sequence[NewWake]) -> None:
+        await self._do(lambda on: _wake.notify(on, wakes))
+
+
+class PgTransaction(Operations):
+    """A transaction of the store's own. Make it by `begin`."""
+
+    def __init__(self, engine: "PgEngine", label: str, connection: Connection) -> None:
+        super().__init__(engine, label)
+        self._isolation = "read committed"
+        self._connection = connection
+        self._session = DriverSession(connection, engine._options.schema)
+        # The driver's own kind, so that the caller's `connection.transaction()` is a savepoint in it.
+        self._driver = connection.transaction(isolation="read_committed")
+        self._limit = engine._options.wait_timeout + SLACK
+        self._loop = asyncio.get_running_loop()
+        self._is_over = False
+        self._is_freed = False
+        self._is_lent = False
+        self._is_cut = False
+        self._has_run = False
+        self._may_have_failed = False
+        self._inside: asyncio.Timeout | None = None
+        self._left = asyncio.Event()
+        self._woken: list[Woken] = []
+        self._held_back: list[Woken] = []
+
+    @classmethod
+    async def begin(cls, engine: "PgEngine", label: str) -> "PgTransaction":
+        """Take a connection and begin.
+
+        Raises:
+            DatabaseError: No connection was free for too long, or the server would not.
+        """
+        for repeats_left in reversed(range(REPEATS)):
+            transaction = cls(engine, label, await engine._pool.lend())
+            try:
+                with engine.traffic:
+                    async with asyncio.timeout(transaction._limit):
+                        await transaction._driver.start()
+            except BaseException as error:
+                await transaction._alone(transaction._free(is_broken=True))
+                if not isinstance(error, DRIVER):
+                    raise
+                # A pool learns of a connection that was lost meanwhile by what fails on it.
+                if not was_lost(error) or isinstance(error, TimeoutError) or not repeats_left:
+                    raise translate(error, writes=False) from error
+            else:
+                return transaction
+        raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def is_open(self) -> bool:
+        # Once and for all: what was Closed must not come to life again with what the caller begins on it next.
+        self._is_over = self._is_over or not _is_in_transaction(self._connection)
+        return not self._is_over
+
+    @property
+    def connection(self) -> object:
+        self._enter()
+        if not self._is_lent:
+            self._is_lent = self._may_have_failed = True
+            if not self._has_run:  # its isolation level can still be changed
+                self._isolation = None
+        return self._connection
+
+    # ------------------------------------------------------------ operations
+
+    def _texts(self, woken: Sequence[Woken]) -> Sequence[str]:
+        self._woken += woken
+        return self._engine.wakes.texts_within(woken)
+
+    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
+        self._enter()
+        self._held_back += _stream.woken_by(events)
+        return await super().append_events(events)
+
+    async def _do(self, operation: Operation[T]) -> T:
+        self._enter()
+        try:
+            with self._engine.traffic:
+                return await self._sent(operation)
+        except DRIVER as error:
+            if self._is_cut:
+                raise Closed("transaction") from error
+            await self._failed(error)
+            raise translate(error, writes=False) from error
+
+    async def _sent(self, operation: Operation[T]) -> T:
+        self._has_run = True
+        try:
+            async with asyncio.timeout(self._limit) as self._inside:
+                return await operation(self._session)
+        except asyncio.CancelledError:
+            self._may_have_failed = True  # the server was told to cancel the statement
+            raise
+        finally:
+            self._inside = None
+            self._left.set()
+
+    async def _failed(self, error: BaseException) -> None:
+        """Roll back what PostgreSQL would let nothing follow: what it holds meanwhile is what others wait for."""
+        is_refused = isinstance(error, asyncpg.InterfaceError) and _is_in_transaction(self._connection)
+        if (
+            not is_refused
+        ):  # by the driver, before anything was sent: the connection is in use by another task
+            self._is_over = True
+            await self._alone(self._free(is_broken=isinstance(error, TimeoutError)))
+
+    # ------------------------------------------------------------ the end
+
+    async def commit(self) -> None:
+        self._enter()
+        self._is_over = True
+        await self._alone(self._commit())
+
+    async def _commit(self) -> None:
+        may_have_landed = False
+        try:
+            with self._engine.traffic:
+                async with asyncio.timeout(self._limit):
+                    if self._may_have_failed:
+                        await self._session.fetch(SQL["alive"])
+                    may_have_landed = True
+                    await self._driver.commit()
+        except DRIVER as error:
+            made = translate(error, writes=may_have_landed)
+            may_have_landed = made.outcome_unknown
+            raise made from error
+        finally:
+            await self._free(is_broken=False, has_landed=may_have_landed)
+
+    async def rollback(self) -> None:
+        if not self._is_freed:
+            await self._alone(self._undo())
+
+    def abandon(self) -> None:
+        if not self._is_freed:
+            self._is_over = True
+            # Perhaps the collector, in any thread; a loop that is closed has no connections.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._let_go)
+
+    def _let_go(self) -> None:
+        if not self._is_freed:
+            _ = self._engine._pool.spawn(self._undo())
+
+    async def _undo(self) -> None:
+        self._is_over = True
+        if self._inside is not None:
+            self._is_cut = True
+            self._left.clear()
+            if not self._inside.expired():
+                # The driver then has the server cancel the statement, which may wait for a row for a long time yet.
+                self._inside.reschedule(self._loop.time())
+            await self._left.wait()
+        await self._free(is_broken=False)
+
+    async def _free(self, *, is_broken: bool, has_landed: bool = False) -> None:
+        """End it in the server, give the connection back, and wake those whom the end concerns."""
+        if self._is_freed:
+            return
+        self._is_freed = True
+        pool, connection = self._engine._pool, self._connection
+        try:
+            if not has_landed and not is_broken:
+                has_landed = await self._roll_back()
+        finally:
+            if is_broken:
+                _terminate(connection)
+            await pool.take_back(connection, reset=self._is_lent)
+            self._tell(has_landed=has_landed)
+
+    async def _roll_back(self) -> bool:
+        """Roll back; True if the caller's own SQL had ended it before, and perhaps landed it."""
+        try:
+            was_ended = not self._connection.is_in_transaction()
+            async with asyncio.timeout(self._limit):
+                await self._driver.rollback()
+        except DRIVER:
+            _terminate(self._connection)
+            return False
+        return was_ended
+
+    def _tell(self, *, has_landed: bool) -> None:
+        # Readers stand before the first offset that this one took, landed or not, and wait for it.
+        woken = self._woken if has_landed else self._held_back
+        if woken:
+            self._engine.wakes.landed(woken)
+
+    async def _alone(self, work: Coroutine[object, object, T]) -> T:
+        """Await something that runs on to its end if the caller is cancelled."""
+        task = self._engine._pool.spawn(work)
+        await asyncio.wait((task,))
+        return task.result()
+
+
+def _is_in_transaction(connection: Connection) -> bool:
+    try:
+        return not connection.is_closed() and connection.is_in_transaction()
+    except asyncpg.InterfaceError:  # lost, and taken back by the pool for that
+        return False
+
+
+def _terminate(connection: Connection) -> None:
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
