@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from alkstore_pg import contract_dsn
-from alkstore_pg.contract_server import Server, available, execute, versions
+from alkstore_pg.contract_server import Server, available, execute, shared, versions
 
 pytestmark = pytest.mark.skipif(available(own=True) is not None, reason=str(available(own=True)))
 
@@ -74,6 +74,11 @@ async def test_two_servers_live_side_by_side_and_start_under_a_running_loop(serv
     with Server.start(own=True, settings={"work_mem": "5MB"}) as other:
         assert other.address != server.address
         assert [one.execute("SHOW work_mem")[0][0] for one in (server, other)] == ["4MB", "5MB"]
+
+
+def test_everybody_who_shares_has_one_server() -> None:
+    assert shared() is shared()
+    assert shared().execute("SELECT 1")[0][0] == 1
 
 
 def test_a_closed_server_leaves_no_file() -> None:

@@ -139,10 +139,9 @@ class Postmaster:
         return postmaster
 
     @classmethod
-    def follow(cls, folder: Path, dsn: str) -> Self:
-        """A standby of the server that a DSN names."""
+    def follow(cls, folder: Path, dsn: str, backup: Path) -> Self:
+        """A standby of the server that a DSN names, from a copy that ``pg_basebackup`` makes."""
         postmaster = cls(folder)
-        backup = folder / "pg_basebackup"
         run(backup, "-D", postmaster._data, "-d", dsn, "-X", "stream", "-c", "fast", "-R", "--no-sync")
         postmaster._configure({})
         return postmaster

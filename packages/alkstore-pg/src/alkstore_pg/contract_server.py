@@ -141,7 +141,8 @@ class Server:
 
         The other one needs ``settings={"wal_level": "replica"}``. Close the standby first.
         """
-        return cls._started(Postmaster.follow(primary.binaries, primary.dsn))
+        folder = primary._own().programs
+        return cls._started(Postmaster.follow(folder, primary.dsn, primary._tool("pg_basebackup")))
 
     @classmethod
     def _started(cls, postmaster: Postmaster) -> Self:
@@ -185,9 +186,13 @@ class Server:
         Raises:
             RuntimeError: There are none on this machine.
         """
-        if self._postmaster is not None and (self._postmaster.programs / "pg_dump").is_file():
-            return self._postmaster.programs
-        return programs.reachable(programs.tool("pg_dump", self.version).parent)
+        return self._tool("pg_dump").parent
+
+    def _tool(self, name: str) -> Path:
+        if self._postmaster is not None and (self._postmaster.programs / name).is_file():
+            return self._postmaster.programs / name
+        # Some distributions hold the server alone; a newer server's programs will do.
+        return programs.reachable(programs.tool(name, self.version).parent) / name
 
     def dsn_of(self, database: str, *, role: str | None = None, tcp: bool = False) -> str:
         """The DSN of another database, and of another role (without a password)."""
