@@ -80,7 +80,8 @@ class PgEngine:
         self._writer, self._claimer = make(), make()
         self.wakes: Final = Wakes(options, clock, self._writer)
         self._marks = Marks()
-        self._streams = StreamKeys(pool)
+        # Not the pool, whose every connection may be lent to a transaction that waits for just this.
+        self._streams = StreamKeys(self._claimer)
         self._patience = round(wait_timeout * 1_000)
         self._begun = 0
         self._is_closed = False
