@@ -13,7 +13,7 @@ from alkstore_pg.session import Schema
         ("\ud800", "UTF-8"),
         ("x" * 41, "40 bytes"),
         ("ä" * 21, "40 bytes"),
-        ("a$alkstore$", "hold .alkstore"),
+        ("a$alkstore$", "hold a \\$"),
         ("pg_mine", "PostgreSQL's own"),
         ("information_schema", "PostgreSQL's own"),
         (7, "text"),

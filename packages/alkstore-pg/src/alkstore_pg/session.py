@@ -19,9 +19,6 @@ Row: TypeAlias = Sequence[Any]
 LONGEST_NAME: Final = 40
 """Bytes. PostgreSQL cuts names at 63, and what is derived from this one must fit too (DUR-10)."""
 
-BODY: Final = "$alkstore$"
-"""What the functions that name the schema are quoted by."""
-
 
 class Schema:
     """The schema that holds everything: its name, and statements that name it.
@@ -46,8 +43,6 @@ class Schema:
         if "$" in name:
             # It may stand within the body of a function, which ends at the next $$.
             raise InvalidArgument(f"schema must not hold a $, got {show(name)}")
-        if BODY in name:
-            raise InvalidArgument(f"schema must not hold {BODY}, which ends the bodies of functions, got {show(name)}")
         if name.startswith("pg_") or name == "information_schema":
             raise InvalidArgument(f"schema must not be one of PostgreSQL's own, got {show(name)}")
         self.name = name
