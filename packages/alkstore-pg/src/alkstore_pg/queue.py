@@ -1,0 +1,305 @@
+"""Jobs: what becomes of a row, and whom a change concerns. The statements are in sql/queue.sql."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from alkstore import statements
+from alkstore.engine import (
+    Ack,
+    Cancel,
+    Claimed,
+    Fail,
+    Heartbeat,
+    JobCounts,
+    JobFilter,
+    JobRecord,
+    JobState,
+    NewJob,
+    Redrive,
+    Release,
+    Retry,
+    Settle,
+    Topic,
+    TopicKind,
+)
+from alkstore.numbers import MAX_INSTANT, MAX_INT64, MIN_INT64, shift
+from alkstore_pg.mark import Answer, Plan
+from alkstore_pg.session import Row, Session
+from alkstore_pg.wake import Woken
+
+__all__ = [
+    "claim",
+    "count",
+    "find",
+    "insert",
+    "names",
+    "purge",
+    "settle",
+    "sweep",
+    "woken_by_jobs",
+    "woken_by_settles",
+]
+
+_SQL: Final = statements.load("alkstore_pg", "queue")
+
+STATES: Final = (JobState.PENDING, JobState.PROCESSING, JobState.DEAD)
+NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
+
+FIND: Final[Mapping[JobState | None, str]] = {
+    None: _SQL["find"],
+    JobState.PENDING: _SQL["find_pending"],
+    JobState.PROCESSING: _SQL["find_processing"],
+    JobState.DEAD: _SQL["find_dead"],
+}
+
+PROCESSING: Final = JobState.PROCESSING
+QUEUE: Final = TopicKind.QUEUE  # an enum's member costs a metaclass call at every access in Python 3.11
+
+KINDS: Final[Mapping[type[Settle], int]] = {
+    Ack: 1,
+    Retry: 2,
+    Fail: 3,
+    Release: 4,
+    Heartbeat: 5,
+    Cancel: 6,
+    Redrive: 7,
+}
+
+SWEPT_AT_ONCE: Final = 10_000
+"""Rows that one commit of a sweep moves at most, so that a million of them do not hold up everybody."""
+
+LOOKS: Final = 10
+LONGEST_LOOK: Final = 0.05
+"""Times that a sweep looks again at what others have locked, and seconds between two: a claim has a row for a moment,
+an open transaction for as long as it likes."""
+
+_tickets: Final = random.Random()
+"""Not the module's own source, which an application may seed: a token is never to come again."""
+
+_new_record: Final[Callable[[type[JobRecord], tuple[object, ...]], JobRecord]] = tuple.__new__
+"""A record from its fields in their order: a third of the time that the named tuple's own constructor takes."""
+
+# ---------------------------------------------------------------- whom a change concerns
+
+
+def woken_by_jobs(jobs: Iterable[NewJob], now: int) -> Sequence[Woken]:
+    """Give each queue once, and the least instant at which one of its jobs is ready (None: now)."""
+    ready: dict[str, int | None] = {}
+    for queue, _, _, _, delay, run_at, *_ in jobs:
+        at = shift(now, delay) if delay is not None else run_at
+        _sooner(ready, queue, at, now)
+    return _woken(ready)
+
+
+def woken_by_settles(settles: Iterable[Settle], now: int) -> Sequence[Woken]:
+    """Give each queue in which a row may have become claimable, and when."""
+    ready: dict[str, int | None] = {}
+    for each in settles:
+        if isinstance(each, Retry):
+            _sooner(ready, each.queue, shift(now, each.delay), now)
+        elif isinstance(each, Heartbeat):
+            _sooner(ready, each.queue, shift(now, each.window), now)
+        elif isinstance(each, (Release, Redrive)):
+            ready[each.queue] = None
+    return _woken(ready)
+
+
+def _sooner(ready: dict[str, int | None], queue: str, at: int | None, now: int) -> None:
+    if at is None or at <= now:
+        ready[queue] = None
+        return
+    known = ready.get(queue, at)
+    ready[queue] = None if known is None else min(known, at)
+
+
+def _woken(ready: Mapping[str, int | None]) -> Sequence[Woken]:
+    return [Woken(Topic(QUEUE, queue), at) for queue, at in ready.items()]
+
+
+# ---------------------------------------------------------------- the seam, in its order
+
+
+async def insert(
+    on: Session, jobs: Sequence[NewJob], texts: Sequence[str], scheduled_for: Sequence[int | None] = ()
+) -> Sequence[int]:
+    """Insert all or nothing; ``scheduled_for`` has the boundary of each job that a schedule fires."""
+    if not jobs:
+        return ()
+    if len(jobs) == 1:
+        boundary = scheduled_for[0] if scheduled_for else None
+        if texts:
+            rows = await on.fetch(_SQL["insert_and_wake"], *_columns(jobs[0]), boundary, list(texts))
+        else:
+            rows = await on.fetch(_SQL["insert"], *_columns(jobs[0]), boundary)
+    elif not scheduled_for and _are_alike(jobs):
+        queue, _, *rest = _columns(jobs[0])
+        rows = await on.fetch(_SQL["insert_alike"], queue, [job.payload for job in jobs], *rest, list(texts))
+    else:
+        columns = [list(column) for column in zip(*map(_columns, jobs), strict=True)]
+        boundaries = list(scheduled_for) or [None] * len(jobs)
+        rows = await on.fetch(_SQL["insert_mixed"], *columns, boundaries, list(texts))
+    return rows[0][0]  # type: ignore[no-any-return]
+
+
+async def find(on: Session, queue: str, where: JobFilter) -> list[JobRecord]:
+    error = where.error
+    if where.limit <= 0 or (error is not None and not _is_storable(error)):
+        return []
+    if where.ids is None:
+        rows = await on.fetch(FIND[where.state], queue, where.after, error, where.limit)
+    else:
+        ids = [id for id in where.ids if MIN_INT64 <= id <= MAX_INT64]
+        state = None if where.state is None else NUMBERS[where.state]
+        rows = await on.fetch(_SQL["find_by_ids"], queue, ids, error, where.limit, state)
+    return [_record(row) for row in rows]
+
+
+async def count(on: Session, queue: str) -> JobCounts:
+    (row,) = await on.fetch(_SQL["count"], queue)
+    return JobCounts(*row)
+
+
+async def claim(on: Session, queue: str, worker_ids: Sequence[str], plan: Plan) -> Answer:
+    """Take jobs. `Answer.claimed` is None if there is so much to put in its place first that it takes another commit."""
+    wanted = len(worker_ids)
+    ticket = _tickets.getrandbits(63)
+    distinct = set(worker_ids)
+    workers = list(distinct) if len(distinct) == 1 else list(worker_ids)
+    time = asyncio.get_running_loop().time
+    sent = time()
+    rows = await on.fetch(
+        _SQL["claim"], queue, workers, wanted, ticket, list(plan.levels), list(plan.marks), plan.looked
+    )
+    received = time()
+    *taken, tail = rows
+    is_again, now, took, next_at = tail[3], tail[4], tail[6], tail[10]
+    claimed = None
+    if not is_again and (taken or plan.is_full):
+        jobs = [_claimed(row, queue, ticket) for row in taken]
+        jobs.sort(key=_order)
+        if len(jobs) < wanted and not plan.is_full:
+            next_at = min(shift(now, plan.pause), MAX_INSTANT if next_at is None else next_at)
+        claimed = Claimed(jobs, next_at)
+    return Answer(claimed, now, sent, received, took)
+
+
+async def settle(
+    on: Session, settles: Sequence[Settle], texts: Sequence[str], patience: int
+) -> Sequence[int | None]:
+    """Change each by itself, all in one commit; what waits for others waits for at most ``patience`` ms."""
+    if settles and _are_acks_of_one_queue(settles):
+        return await _ack(on, settles, patience)
+    return await _settle(on, settles, texts, patience)
+
+
+async def sweep(on: Session, queue: str) -> int:
+    before: int | None = None
+    total, moved = 0, 0
+    looks_left = LOOKS
+    while True:
+        ((before, moved, is_left),) = await on.fetch(_SQL["sweep"], queue, before, SWEPT_AT_ONCE)
+        total += int(moved)
+        if not is_left:
+            return total
+        if moved < SWEPT_AT_ONCE:
+            if not looks_left:
+                return total
+            looks_left -= 1
+            await asyncio.sleep(LONGEST_LOOK / LOOKS)
+
+
+async def purge(on: Session, queue: str, older_than: int) -> int:
+    ((purged,),) = await on.fetch(_SQL["purge"], queue, older_than)
+    return int(purged)
+
+
+async def names(on: Session) -> list[str]:
+    return sorted(name for (name,) in await on.fetch(_SQL["names"]))
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _columns(job: NewJob) -> tuple[object, ...]:
+    queue, payload, headers, priority, delay, run_at, window, most, base, expires = job
+    return queue, payload, headers, priority, delay, run_at, expires, most, window, base
+
+
+def _are_alike(jobs: Sequence[NewJob]) -> bool:
+    queue, rest = jobs[0].queue, jobs[0][2:]
+    return all(job[2:] == rest and job[0] == queue for job in jobs)
+
+
+def _record(row: Row) -> JobRecord:
+    return _new_record(JobRecord, (*row[:4], STATES[row[4]], *row[5:]))
+
+
+def _claimed(row: Row, queue: str, ticket: int) -> JobRecord:
+    (
+        id, payload, headers, priority, run_at, expires_at, attempts, most, window, base, deadline, created_at, boundary,
+        error, worker_id,
+    ) = row  # fmt: skip
+    return _new_record(JobRecord, (
+        id, queue, payload, headers, PROCESSING, priority, run_at, expires_at, attempts, most, window, base,
+        worker_id, deadline, created_at, boundary, error, None, None, ticket ^ id,
+    ))  # fmt: skip
+
+
+def _order(job: JobRecord) -> tuple[int, int, int]:
+    return -job.priority, job.run_at, job.id
+
+
+def _is_storable(text: str) -> bool:
+    """Whether any stored text can hold this one: PostgreSQL takes no NUL, and UTF-8 has no lone surrogates."""
+    try:
+        return "\0" not in text and text.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+# ---------------------------------------------------------------- settles
+
+
+def _are_acks_of_one_queue(settles: Sequence[Settle]) -> bool:
+    """Whether all are, each of another row: which of two of one row landed must be found out one after the other."""
+    queue = settles[0].queue
+    return all(
+        type(each) is Ack and each.queue == queue and 0 < each.id <= MAX_INT64 for each in settles
+    ) and len({each.id for each in settles}) == len(settles)
+
+
+async def _ack(on: Session, acks: Sequence[Any], patience: int) -> Sequence[int | None]:
+    pairs = sorted((each.id, each.token) for each in acks)
+    ids, tokens = [id for id, _ in pairs], [token for _, token in pairs]
+    ((now, gone),) = await on.fetch(_SQL["ack"], acks[0].queue, ids, tokens, patience)
+    if gone is not None and len(gone) == len(acks):
+        return [now] * len(acks)
+    there = frozenset(gone or ())
+    return [now if each.id in there else None for each in acks]
+
+
+async def _settle(
+    on: Session, settles: Sequence[Settle], texts: Sequence[str], patience: int
+) -> Sequence[int | None]:
+    sent = [each for each in settles if MIN_INT64 <= each.id <= MAX_INT64]
+    columns = list(zip(*map(_change, sent), strict=True)) or [()] * 6
+    ((answers,),) = await on.fetch(_SQL["settle"], *map(list, columns), list(texts), patience)
+    if len(sent) == len(settles):
+        return answers  # type: ignore[no-any-return]
+    left = iter(answers)
+    return [next(left) if MIN_INT64 <= each.id <= MAX_INT64 else None for each in settles]
+
+
+def _change(settle: Settle) -> tuple[object, ...]:
+    amount = error = token = None
+    if isinstance(settle, Retry):
+        amount, error = settle.delay, settle.error
+    elif isinstance(settle, Heartbeat):
+        amount = settle.window
+    elif isinstance(settle, Fail):
+        error = settle.error
+    if not isinstance(settle, (Cancel, Redrive)):
+        token = settle.token
+    return KINDS[type(settle)], settle.queue, settle.id, token, amount, error
