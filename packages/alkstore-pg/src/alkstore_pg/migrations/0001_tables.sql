@@ -6,14 +6,15 @@ CREATE FUNCTION {schema}.now() RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint $$;
 
--- An instant and so much later, within the calendar: years 1 to 9999.
+-- An instant and so much later, within the calendar: years 1 to 9999; NULL where there is no duration.
 CREATE FUNCTION {schema}.shift(instant bigint, duration bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT greatest(
+    -- least() and greatest() pass over NULL: without the CASE what never expires would expire in the year 9999.
+    SELECT CASE WHEN duration IS NOT NULL THEN greatest(
         least(instant + greatest(least(duration, 400000000000000000), -400000000000000000), 253402300799999999),
         -62135596800000000
-    )
+    ) END
 $$;
 
 -- place says where a row stands for claims: 0 in line, 1 held, 2 held on its last attempt, 3 aside (expired when a claim
