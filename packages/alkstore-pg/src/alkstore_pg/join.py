@@ -4,17 +4,19 @@ What is done here lands with the caller's commit, and whoever waits for it is wo
 a transaction notified when it lands, to this process as to every other.
 """
 
+import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
-import asyncpg
-
-from alkstore.errors import InvalidArgument, show
+from alkstore.errors import DatabaseError, InvalidArgument, show
 from alkstore.statements import load
+from alkstore_pg.carrier import Carrier, carried, origin
 from alkstore_pg.errors import translate
-from alkstore_pg.link import Connection, DriverSession, Operation
-from alkstore_pg.session import Row, Schema, Session
-from alkstore_pg.transaction import DRIVER, Operations
+from alkstore_pg.link import SLACK, Operation
+from alkstore_pg.session import Row, Session
+from alkstore_pg.transaction import Operations
 from alkstore_pg.wake import Woken
 
 if TYPE_CHECKING:
@@ -26,40 +28,6 @@ T = TypeVar("T")
 
 SQL: Final = load("alkstore_pg", "join")
 
-_HOW: Final = "an asyncpg connection"
-
-
-class Carrier(Session, Protocol):
-    """A caller's connection as a session, whatever driver and library it has."""
-
-    errors: tuple[type[BaseException], ...]
-    """What its library raises."""
-
-    @property
-    def given(self) -> object:
-        """What the caller joined."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is still in the transaction in which it was joined."""
-
-
-class AsyncpgCarrier:
-    """An asyncpg connection, a pool's too."""
-
-    errors = DRIVER
-
-    def __init__(self, given: Connection, schema: Schema) -> None:
-        self.given = given
-        self._session = DriverSession(given, schema)
-
-    async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
-        return await self._session.fetch(statement, *parameters)
-
-    @property
-    def is_open(self) -> bool:
-        return not self.given.is_closed() and self.given.is_in_transaction()
-
 
 class JoinedTransaction(Operations):
     """The caller's transaction, as long as it lasts. Make it by `begin`."""
@@ -67,6 +35,7 @@ class JoinedTransaction(Operations):
     def __init__(self, engine: "PgEngine", label: str, carrier: Carrier) -> None:
         super().__init__(engine, label)
         self._carrier = carrier
+        self._limit = engine._options.wait_timeout + SLACK
         self._is_left = False
 
     @classmethod
@@ -76,13 +45,26 @@ class JoinedTransaction(Operations):
         Raises:
             InvalidArgument: It cannot be joined, and why.
             DatabaseError: Its transaction has failed before, or the server is gone.
+
+        Cost: one round trip for each driver's connection once; SQLAlchemy's may have to begin first.
         """
-        if not isinstance(connection, asyncpg.Connection):
-            raise InvalidArgument(f"this engine joins {_HOW}, got {show(connection)}")
-        carrier = AsyncpgCarrier(connection, engine._options.schema)
-        if not carrier.is_open:
-            raise InvalidArgument("connection is in no transaction; begin one on it before joining")
-        return cls(engine, label, carrier)
+        carrier = carried(connection, engine._options.schema)
+        if any(carrier.given is own for own in engine._pool.lent):
+            raise InvalidArgument("connection is the store's own; use the transaction that gave it")
+        joined = cls(engine, label, carrier)
+        try:
+            with engine.traffic:
+                await carrier.enter()
+                await _check_place(engine, carrier)
+            if not joined.is_open:
+                raise InvalidArgument("connection is in no transaction; begin one on it before joining")
+        except BaseException as error:
+            with suppress(*carrier.errors):  # the first error is the one to tell
+                await carrier.leave()
+            if isinstance(error, carrier.errors):
+                raise _made(error) from origin(error)
+            raise
+        return joined
 
     @property
     def is_open(self) -> bool:
@@ -95,15 +77,17 @@ class JoinedTransaction(Operations):
         return self._carrier.given
 
     def _texts(self, woken: Sequence[Woken]) -> Sequence[str]:
+        # Nobody is woken here: the commit is the caller's, and the server tells of it.
         return self._engine.wakes.texts_joined(woken)
 
     async def _do(self, operation: Operation[T]) -> T:
         self._enter()
         try:
             with self._engine.traffic:
-                return await operation(self._carrier)
+                async with asyncio.timeout(self._limit):
+                    return await operation(self._carrier)
         except self._carrier.errors as error:
-            raise translate(error, writes=False) from error
+            raise _made(error) from origin(error)
 
     async def commit(self) -> None:
         raise InvalidArgument("commit of a joined transaction is its owner's; call it on your connection")
@@ -113,3 +97,53 @@ class JoinedTransaction(Operations):
 
     def abandon(self) -> None:
         self._is_left = True
+
+
+def _made(error: BaseException) -> DatabaseError | InvalidArgument:
+    """Make the error that a caller sees of one of his library's."""
+    found = origin(error)
+    if type(found).__module__.startswith("sqlalchemy."):  # it sent nothing
+        return InvalidArgument(f"connection cannot be joined: {found}")
+    return translate(found, writes=False)
+
+
+# -------------------------------------------------------------------- one database, and one schema in it
+
+
+class _Places:
+    """Where a store is, and the drivers' connections that are known to be there too."""
+
+    def __init__(self) -> None:
+        self.own: list[object] = []
+        self.known: WeakSet[object] = WeakSet()
+
+
+_PLACES: Final[WeakKeyDictionary["PgEngine", _Places]] = WeakKeyDictionary()
+
+
+async def _check_place(engine: "PgEngine", carrier: Carrier) -> None:
+    """See that the caller's connection is to this store's database: once for each, because it is a round trip."""
+    places = _PLACES.setdefault(engine, _Places())
+    if carrier.driver in places.known:
+        return
+    *found, may_use = await _place(engine, carrier)
+    if not found or found != places.own:
+        # Not known yet, or the server was restarted since.
+        *places.own, _ = await engine._pool.run(lambda on: _place(engine, on), reads=True)
+    if not found or found != places.own:
+        raise InvalidArgument(
+            f"connection is to another database than this store, which is on {engine._options.shown}"
+            + ("" if found else "; that schema is missing where the connection is")
+        )
+    if not may_use:
+        raise InvalidArgument(
+            f"connection's role may not use schema {show(engine._options.schema.name)}; "
+            "grant it what the engine's page lists"
+        )
+    places.known.add(carrier.driver)
+
+
+async def _place(engine: "PgEngine", on: Session) -> Row:
+    """Give what tells this database and schema from others, and at last whether the role may use the schema."""
+    rows = await on.fetch(SQL["place"], engine._options.schema.name)
+    return tuple(rows[0]) if rows else (False,)

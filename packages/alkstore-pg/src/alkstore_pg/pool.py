@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
@@ -30,7 +30,8 @@ class Pool:
         self._schema = schema
         self._limit = wait_timeout
         self._traffic = traffic
-        self._lent: set[Connection] = set()
+        self.lent: Final[set[Connection]] = set()
+        """What somebody has to himself now."""
         self._ending = Ending()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -83,7 +84,7 @@ class Pool:
             with self._ending.awaited():
                 connection: Any = await self._pool.acquire(timeout=self._limit)
         except TimeoutError as error:
-            busy = len(self._lent)
+            busy = len(self.lent)
             made = DatabaseError(
                 f"postgresql: no connection was free within wait_timeout ({self._limit:g} s), {busy} are in use; "
                 "raise pool_size, or end transactions sooner"
@@ -92,12 +93,12 @@ class Pool:
             raise made from error
         except _DRIVER as error:
             raise translate(error, writes=False) from error
-        self._lent.add(connection)
+        self.lent.add(connection)
         return connection  # type: ignore[no-any-return]
 
     async def take_back(self, connection: Connection, *, reset: bool = False) -> None:
         """Take a connection back. With ``reset`` its user may have changed the session, so that is undone first."""
-        self._lent.discard(connection)
+        self.lent.discard(connection)
         try:
             if reset:
                 await connection.reset(timeout=self._limit)

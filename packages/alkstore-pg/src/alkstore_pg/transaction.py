@@ -25,7 +25,7 @@ from alkstore_pg.wake import Woken
 if TYPE_CHECKING:
     from alkstore_pg.engine import PgEngine
 
-__all__ = ["Operations", "PgTransaction"]
+__all__ = ["Operations", "PgTransaction", "is_in_transaction"]
 
 T = TypeVar("T")
 
@@ -177,7 +177,7 @@ class PgTransaction(Operations):
     @property
     def is_open(self) -> bool:
         # Once and for all: what was Closed must not come to life again with what the caller begins on it next.
-        self._is_over = self._is_over or not _is_in_transaction(self._connection)
+        self._is_over = self._is_over or not is_in_transaction(self._connection)
         return not self._is_over
 
     @property
@@ -225,7 +225,7 @@ class PgTransaction(Operations):
 
     async def _failed(self, error: BaseException) -> None:
         """Roll back what PostgreSQL would let nothing follow: what it holds meanwhile is what others wait for."""
-        is_refused = isinstance(error, asyncpg.InterfaceError) and _is_in_transaction(self._connection)
+        is_refused = isinstance(error, asyncpg.InterfaceError) and is_in_transaction(self._connection)
         if (
             not is_refused
         ):  # by the driver, before anything was sent: the connection is in use by another task
@@ -320,7 +320,8 @@ class PgTransaction(Operations):
         return task.result()
 
 
-def _is_in_transaction(connection: Connection) -> bool:
+def is_in_transaction(connection: Connection) -> bool:
+    """Whether an asyncpg connection is in a transaction; one that was lost or given back is in none."""
     try:
         return not connection.is_closed() and connection.is_in_transaction()
     except asyncpg.InterfaceError:  # lost, and taken back by the pool for that
