@@ -117,13 +117,8 @@ class PgEngine:
         woken: Sequence[Woken] = (),
     ) -> T:
         """Run an operation that commits by itself and tells other processes in the same statement whom it concerns."""
-        texts = self.wakes.texts(woken) if woken else ()
-        try:
+        with self.wakes.telling(woken) as texts:
             return await link.run(lambda on: operation(on, texts))
-        finally:
-            # After a failure too: it may have landed, and nobody minds a look too many.
-            if woken:
-                self.wakes.landed(woken)
 
     # ------------------------------------------------------------ jobs
 
@@ -237,11 +232,13 @@ class PgEngine:
 
     async def delete_schedule(self, name: str) -> bool:
         return await self._write(
-            self._pool, lambda on, texts: _schedule.delete(on, name, texts), _schedule.CHANGED
+            self._pool,
+            lambda on, texts: _schedule.delete(on, name, texts, self._patience),
+            _schedule.CHANGED,
         )
 
     async def fire_schedules(self, lease: tuple[str, int] | None) -> Fired:
-        return await _schedule.fire(lease, self._pool, self._write_fires)
+        return await _schedule.fire(lease, self._pool, self._write_fires, self._patience)
 
     async def _write_fires(
         self, operation: Callable[[Session, Sequence[str]], Awaitable[T]], woken: Sequence[Woken]

@@ -1,0 +1,323 @@
+"""The listener: the one connection on which a store hears what others commit.
+
+State model. A task makes the connection, sends LISTEN, and then a probe: a notify of its own that must come back. From
+there on it is *up*; it sends a probe each ``probe_interval``, and makes a round trip for whoever wants to have heard
+everything up to now. No answer in time, or the connection's end, and it is *down*: the task backs off, begins anew, for
+ever, and once it is up again everybody is told that wakes may have been lost. Nobody but the task uses the connection,
+so cancelling a caller never cancels a query; a query without an answer ends by ending the connection.
+"""
+
+import asyncio
+import contextvars
+import logging
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from alkstore import statements
+from alkstore.errors import Closed, DatabaseError, show
+from alkstore_pg.errors import sqlstate, translate
+from alkstore_pg.link import Connection, DriverSession
+from alkstore_pg.session import Schema
+
+__all__ = ["Listener", "Surroundings"]
+
+LOGGER: Final = logging.getLogger("alkstore")
+
+_SQL: Final = statements.load("alkstore_pg", "wake")
+
+FIRST_BACK_OFF: Final = 0.05
+"""Seconds before the second attempt to connect; it doubles from there."""
+
+LONGEST_BACK_OFF: Final = 5.0
+"""Seconds; with LONGEST_DIAL it keeps recovery well within 30 s (DUR-05)."""
+
+LONGEST_DIAL: Final = 10.0
+"""Seconds: a connect that began while the network was away may sit out a long pause of TCP's own."""
+
+LEAST_PATIENCE: Final = 1.0
+"""Seconds: however often it probes, a busy server is not a dead one."""
+
+MOST_PATIENCE: Final = 10.0
+"""Seconds that it waits for an answer: with a probe each 10 s a dead network is found within 21 s (WAKE-08)."""
+
+GRACE: Final = 1.0
+"""Seconds after that, since where the loop stood still the answer may lie in the socket."""
+
+FIRST_WAIT: Final = 1.0
+"""Seconds that the first attempt may hold up who has a poll behind him."""
+
+_DEAF: Final = (
+    "a notify of its own did not come back, as behind a pooler that shares connections; set listener_dsn"
+)
+
+_LASTING: Final = ("28", "3D")
+"""Classes of errors that no waiting mends: a wrong role or password, a database that is not there."""
+
+
+class Surroundings(Protocol):
+    """What the listener must know of its store."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def listen(self) -> bool: ...
+
+    @property
+    def probe_interval(self) -> float: ...
+
+    @property
+    def wait_timeout(self) -> float: ...
+
+    @property
+    def random(self) -> random.Random: ...
+
+    async def dial_listener(self) -> Connection: ...
+
+
+class Listener:
+    """Hears the schema's channel until it is closed.
+
+    Args:
+        options: Where to connect, and how patient to be.
+        heard: Is given each text, in order of commit; must not raise.
+        reconnected: Is called when texts may have been lost, after the renewed LISTEN.
+    """
+
+    def __init__(
+        self, options: Surroundings, heard: Callable[[str], object], reconnected: Callable[[], object]
+    ) -> None:
+        self._options = options
+        self._heard = heard
+        self._reconnected = reconnected
+        self._loop = asyncio.get_running_loop()
+        self._patience = min(max(options.probe_interval, LEAST_PATIENCE), MOST_PATIENCE)
+        self._mark = secrets.token_hex(8)
+        self._probes = 0
+        self._probe = ""
+        self._echo: asyncio.Future[None] | None = None
+        self._tried: asyncio.Future[None] = self._loop.create_future()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._nap: asyncio.Future[None] | None = None
+        self._guard: asyncio.TimerHandle | None = None
+        self._connection: Connection | None = None
+        self._error: Exception | None = None
+        self._verdict: Exception | None = None
+        self._is_up = False
+        self._has_missed = False
+        self._is_closed = False
+        # In a context of its own: the first who waits would be kept alive by what his context holds.
+        self._task = self._loop.create_task(self._run(), context=contextvars.Context())
+
+    async def begun(self) -> None:
+        """Wait for the first attempt to connect, FIRST_WAIT at most; whoever does not find it up hears of it later.
+
+        Raises nothing but a cancellation. Cost: nothing after the first attempt.
+        """
+        if not self._tried.done():
+            await asyncio.wait((self._tried,), timeout=FIRST_WAIT)
+        if not self._is_up:
+            self._has_missed = True
+
+    async def caught_up(self) -> None:
+        """Return when everything that was acknowledged before this call has been given to ``heard``.
+
+        Raises:
+            Closed: The store was closed.
+            DatabaseError: There is no connection, nor was one made within ``wait_timeout``.
+
+        Cost: a round trip, shared with who asks at the same time.
+        """
+        if self._is_closed:
+            raise Closed("store")
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[waiter] = None
+        self._stir()
+        try:
+            async with asyncio.timeout(self._options.wait_timeout):
+                await waiter
+        except TimeoutError as error:
+            raise self._refusal() from (self._error or error)
+        finally:
+            self._waiting.pop(waiter, None)
+            if waiter.done() and not waiter.cancelled():
+                waiter.exception()  # a cancellation came first: nobody else looks at it, and asyncio would complain
+
+    async def aclose(self) -> None:
+        """End the connection and everybody's wait for it."""
+        self._is_closed = True
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(Closed("store"))
+        if self._connection is not None:
+            # First, so that no query is cancelled: asyncpg would connect once more to tell the server.
+            self._connection.terminate()
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    # ------------------------------------------------------------ the task
+
+    async def _run(self) -> None:
+        pause = FIRST_BACK_OFF
+        while True:
+            began = self._loop.time()
+            error = await self._live()
+            if self._is_closed:
+                return
+            self._note(error)
+            if self._loop.time() - began >= LONGEST_BACK_OFF:
+                pause = FIRST_BACK_OFF
+            await asyncio.sleep(pause * (1 - self._options.random.random() / 2))
+            pause = min(pause * 2, LONGEST_BACK_OFF)
+
+    async def _live(self) -> Exception:
+        """Make a connection and use it to its end; gives what ended it."""
+        connection: Connection | None = None
+        self._verdict = None
+        try:
+            async with asyncio.timeout(LONGEST_DIAL):
+                connection = await self._options.dial_listener()
+            self._connection = connection
+            connection.add_termination_listener(self._lost)
+            with self._guarding(connection):
+                await connection.add_listener(self._options.schema.channel, self._receive)
+            await self._attend(connection)
+            raise AssertionError("it attends until something is raised")
+        except Exception as error:
+            # Whatever it is: nobody else listens for this store, so it is told of and tried again.
+            return self._verdict or error
+        finally:
+            self._is_up = False
+            self._connection = None
+            if connection is not None:
+                connection.terminate()
+            if not self._tried.done():
+                self._tried.set_result(None)
+
+    async def _attend(self, connection: Connection) -> None:
+        session = DriverSession(connection, self._options.schema)
+        probe_at = self._loop.time()
+        while True:
+            waiting = list(self._waiting)
+            with self._guarding(connection):
+                if self._loop.time() >= probe_at:
+                    await self._send_probe(session)
+                    probe_at = self._loop.time() + self._options.probe_interval
+                else:
+                    await session.fetch(_SQL["look"])
+            _check_open(connection)
+            self._come_up()
+            for waiter in waiting:
+                self._waiting.pop(waiter, None)
+                if not waiter.done():
+                    waiter.set_result(None)
+            await self._rest(connection, probe_at)
+            _check_open(connection)
+
+    async def _send_probe(self, session: DriverSession) -> None:
+        self._probes += 1
+        name = f"{self._mark}-{self._probes}"
+        self._probe = f"p{len(name)}:{name}"
+        echo = self._echo = self._loop.create_future()
+        try:
+            await session.fetch(_SQL["notify"], [self._probe])
+            if not echo.done():
+                self._verdict = TimeoutError(_DEAF)
+            await echo  # ends with the connection too
+            self._verdict = None
+        finally:
+            self._echo = None
+
+    async def _rest(self, connection: Connection, until: float) -> None:
+        """Sleep until somebody wants a round trip, or until the next probe, or until the connection's end."""
+        if self._waiting or connection.is_closed():
+            return
+        self._nap = self._loop.create_future()
+        alarm = self._loop.call_at(until, self._stir)
+        try:
+            await self._nap
+        finally:
+            alarm.cancel()
+            self._nap = None
+
+    def _come_up(self) -> None:
+        if self._is_up:
+            return
+        self._is_up = True
+        if not self._tried.done():
+            self._tried.set_result(None)
+        if self._error is not None:
+            self._error = None
+            LOGGER.info("listens again for schema %s", show(self._options.schema.name))
+        if self._has_missed:
+            self._has_missed = False
+            self._reconnected()
+
+    def _note(self, error: Exception) -> None:
+        self._has_missed = True
+        if self._error is None:
+            LOGGER.warning(
+                "cannot listen for schema %s, whoever waits polls until that is mended: %s",
+                show(self._options.schema.name),
+                translate(error, writes=False),
+            )
+        self._error = error
+        if (sqlstate(error) or "")[:2] in _LASTING:
+            for waiter in self._waiting:
+                if not waiter.done():
+                    refusal = self._refusal()
+                    refusal.__cause__ = error
+                    waiter.set_exception(refusal)
+
+    def _refusal(self) -> DatabaseError:
+        error = self._error
+        why = (
+            "no answer" if error is None else str(translate(error, writes=False)).removeprefix("postgresql: ")
+        )
+        return DatabaseError(
+            f"postgresql: cannot listen (wait_timeout is {self._options.wait_timeout:g} s): {why}"
+        )
+
+    # ------------------------------------------------------------ called by the loop
+
+    def _receive(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
+        if text == self._probe:
+            self._end_probe()
+        elif isinstance(text, str):
+            self._heard(text)
+
+    def _lost(self, _connection: object) -> None:
+        self._end_probe()
+        self._stir()
+
+    def _end_probe(self) -> None:
+        if self._echo is not None and not self._echo.done():
+            self._echo.set_result(None)
+
+    def _stir(self) -> None:
+        if self._nap is not None and not self._nap.done():
+            self._nap.set_result(None)
+
+    @contextmanager
+    def _guarding(self, connection: Connection) -> Iterator[None]:
+        self._guard = self._loop.call_later(self._patience, self._doubt, connection)
+        try:
+            yield
+        finally:
+            self._guard.cancel()
+
+    def _doubt(self, connection: Connection) -> None:
+        self._guard = self._loop.call_later(GRACE, self._cut, connection)
+
+    def _cut(self, connection: Connection) -> None:
+        if self._verdict is None:
+            self._verdict = TimeoutError(f"no answer within {self._patience + GRACE:g} s")
+        connection.terminate()
+
+
+def _check_open(connection: Connection) -> None:
+    if connection.is_closed():
+        raise ConnectionError("the server or the network ended the connection")
