@@ -12,6 +12,7 @@ from alkstore import numbers
 from alkstore.errors import DatabaseError, InvalidArgument, show
 from alkstore_pg import dsn as _dsn
 from alkstore_pg import schema as _schema
+from alkstore_pg import stream as _stream
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.dsn import SSL_MODES, Address
 from alkstore_pg.link import Connection
@@ -174,7 +175,7 @@ async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
             brought there.
         SchemaMismatch: A newer version wrote the schema.
 
-    Cost: two round trips when there is nothing to do. Rows: DUR-03, DUR-04, DUR-09, DUR-10.
+    Cost: three round trips when there is nothing to do. Rows: DUR-03, DUR-04, DUR-09, DUR-10.
     """
     schema = options.schema
 
@@ -195,6 +196,7 @@ async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
         )
     if lacking:
         await _schema.migrate(pool, schema, wait_timeout=options.wait_timeout, random=options.random)
+    await pool.run(_stream.catch_up)
 
 
 def check(found: Found, schema: Schema) -> None:
