@@ -185,7 +185,7 @@ async def trim(on: Session, key: StreamKey, horizon: int) -> int:
 async def offsets(on: Session, key: StreamKey, consumer: str | None) -> Mapping[str, int]:
     """Give the saved position of one consumer, or of all; who never saved is absent."""
     if consumer is None:
-        return {name: offset for name, offset in await on.fetch(_SQL["offsets"], key.id)}
+        return {row[0]: row[1] for row in await on.fetch(_SQL["offsets"], key.id)}
     rows = await on.fetch(_SQL["position"], key.id, consumer)
     return {consumer: rows[0][0]} if rows else {}
 

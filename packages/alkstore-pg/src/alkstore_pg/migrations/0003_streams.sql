@@ -49,7 +49,11 @@ BEGIN
             NULL;
         END;
     END LOOP;
-    drawn := ARRAY(SELECT nextval({sequence}::regclass) FROM generate_series(1, cardinality(places)));
+    IF cardinality(places) = 1 THEN
+        drawn := ARRAY[nextval({sequence}::regclass)];  -- a third of the call's time otherwise
+    ELSE
+        drawn := ARRAY(SELECT nextval({sequence}::regclass) FROM generate_series(1, cardinality(places)));
+    END IF;
     IF drawn[1] <= latest THEN
         RAISE EXCEPTION 'the sequence of offsets gave % after %', drawn[1], latest
             USING HINT = 'it must not cache values nor cycle: ALTER SEQUENCE ... CACHE 1 NO CYCLE';
@@ -112,7 +116,7 @@ $alkstore$;
 CREATE FUNCTION {schema}.read_events(id bigint, base bigint, after bigint, size bigint, own boolean)
 RETURNS TABLE ("offset" bigint, key text, payload bytea, headers bytea, created_at bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 #variable_conflict use_column
 DECLARE
@@ -145,7 +149,7 @@ $alkstore$;
 -- The greatest offset that a reader may see now, or that was trimmed.
 CREATE FUNCTION {schema}.read_head(id bigint, base bigint) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 #variable_conflict use_column
 DECLARE
@@ -171,7 +175,7 @@ $alkstore$;
 -- Delete what a reader may see now up to an offset. Trims of one stream follow each other.
 CREATE FUNCTION {schema}.trim_events(id bigint, base bigint, horizon bigint) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 DECLARE
     greatest_offset bigint;
@@ -199,7 +203,7 @@ $alkstore$;
 -- Give streams a row, and their ids and bases. It must commit before anybody draws: then every offset is at least 1.
 CREATE FUNCTION {schema}.make_streams(names text[]) RETURNS TABLE (name text, id bigint, base bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 #variable_conflict use_column
 BEGIN
@@ -284,7 +288,7 @@ $alkstore$;
 -- it was behind. Nobody else sets it meanwhile, and whoever draws does so from a sequence that only grows.
 CREATE FUNCTION {schema}.catch_up() RETURNS boolean
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 DECLARE
     last_value_used bigint;
