@@ -1,0 +1,85 @@
+"""A migrated schema whose server says what time it is when it is told to."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from alkstore_pg.clock import ServerClock
+from alkstore_pg.link import DriverSession, Traffic
+from alkstore_pg.pool import Pool
+from alkstore_pg.session import Session
+from alkstore_pg.surroundings import Options, prepare
+
+__all__ = ["PATIENCE", "Timed", "pool_of", "timed"]
+
+T = TypeVar("T")
+
+PATIENCE = 10_000
+"""Milliseconds that a test's statement waits for a row."""
+
+_NOW = """CREATE OR REPLACE FUNCTION {schema}.now() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT instant FROM {schema}.test_now $$"""
+
+
+@asynccontextmanager
+async def pool_of(options: Options) -> AsyncIterator[Pool]:
+    pool = await Pool.open(
+        options.dial, options.schema, size=4, wait_timeout=options.wait_timeout, traffic=Traffic()
+    )
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+class Timed:
+    """Operations on one schema, each at an instant."""
+
+    def __init__(self, options: Options, pool: Pool) -> None:
+        self.options = options
+        self.pool = pool
+
+    async def run(self, operation: Callable[[Session], Awaitable[T]], now: int | None = None) -> T:
+        if now is not None:
+            await self.sql("UPDATE {schema}.test_now SET instant = $1", now)
+        async with asyncio.timeout(PATIENCE / 1_000):
+            return await self.pool.run(operation)
+
+    async def sql(self, statement: str, *parameters: object) -> list[tuple[object, ...]]:
+        async def send(on: Session) -> Sequence[Sequence[object]]:
+            return await on.fetch(statement, *parameters)
+
+        return [tuple(row) for row in await self.pool.run(send)]
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[list[str]]:
+        """Give what is notified on the schema's channel, as it comes."""
+        connection = await self.options.dial_listener()
+        heard: list[str] = []
+        await connection.add_listener(self.options.schema.channel, lambda *told: heard.append(told[-1]))
+        try:
+            yield heard
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        connection = await self.pool.lend()
+        try:
+            async with connection.transaction():
+                yield DriverSession(connection, self.options.schema)
+        finally:
+            await self.pool.take_back(connection)
+
+
+@asynccontextmanager
+async def timed(dsn: str, schema: str = "alkstore") -> AsyncIterator[Timed]:
+    options = Options.checked(dsn, schema=schema, random=random.Random(1)).waiting(10.0)
+    async with pool_of(options) as pool:
+        await prepare(pool, options, ServerClock())
+        it = Timed(options, pool)
+        await it.sql("CREATE TABLE {schema}.test_now AS SELECT 100::bigint AS instant")
+        await it.sql(_NOW)
+        yield it
