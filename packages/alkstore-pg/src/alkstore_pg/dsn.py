@@ -7,7 +7,7 @@ or ``#`` that is not percent-encoded it takes a piece of the password for the ho
 import os
 import re
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from alkstore.errors import InvalidArgument
 
@@ -53,8 +53,13 @@ def read(value: object, what: str) -> Address:
         raise InvalidArgument(f"{what} must hold no control characters and no lone surrogates; {_ENCODE}")
     dsn = f"postgresql://{rest}"
     _refuse_confusion(rest, what)
-    settings = _settings(urlsplit(dsn).query, what)
-    return Address(dsn, *_place(dsn, settings), "application_name" in settings, _secrets(dsn, settings))
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:
+        # Its text shows user and password.
+        raise InvalidArgument(f"{what} must name hosts in plain letters; {_ENCODE}") from None
+    settings = _settings(parts.query, what)
+    return Address(dsn, *_place(parts, settings), "application_name" in settings, _secrets(parts, settings))
 
 
 def _hint(scheme: str, separator: str) -> str:
@@ -91,8 +96,7 @@ def _settings(query: str, what: str) -> dict[str, str]:
     return settings
 
 
-def _place(dsn: str, settings: dict[str, str]) -> tuple[str, str]:
-    parts = urlsplit(dsn)
+def _place(parts: SplitResult, settings: dict[str, str]) -> tuple[str, str]:
     user = unquote(parts.netloc.rpartition("@")[0].partition(":")[0]) or settings.get("user", "")
     host = unquote(parts.netloc.rpartition("@")[2]) or settings.get("host") or os.environ.get("PGHOST")
     database = unquote(parts.path[1:]) or settings.get("dbname") or settings.get("database")
@@ -100,8 +104,8 @@ def _place(dsn: str, settings: dict[str, str]) -> tuple[str, str]:
     return host or "localhost", database or "the user's own"
 
 
-def _secrets(dsn: str, settings: dict[str, str]) -> tuple[str, ...]:
-    spelled = urlsplit(dsn).netloc.rpartition("@")[0].partition(":")[2]
+def _secrets(parts: SplitResult, settings: dict[str, str]) -> tuple[str, ...]:
+    spelled = parts.netloc.rpartition("@")[0].partition(":")[2]
     texts = {spelled, unquote(spelled), settings.get("password", ""), settings.get("sslpassword", "")}
     texts |= {quote(text) for text in texts}
     return tuple(sorted(texts - {""}, key=len, reverse=True))

@@ -12,7 +12,7 @@ from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session
 from alkstore_pg.surroundings import Options, prepare
 
-__all__ = ["PATIENCE", "Timed", "pool_of", "timed"]
+__all__ = ["PATIENCE", "Timed", "Told", "pool_of", "timed"]
 
 T = TypeVar("T")
 
@@ -54,13 +54,13 @@ class Timed:
         return [tuple(row) for row in await self.pool.run(send)]
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[list[str]]:
-        """Give what is notified on the schema's channel, as it comes."""
+    async def listening(self) -> AsyncIterator["Told"]:
+        """Hear what is notified on the schema's channel."""
         connection = await self.options.dial_listener()
-        heard: list[str] = []
-        await connection.add_listener(self.options.schema.channel, lambda *told: heard.append(told[-1]))
+        told = Told(self)
+        await connection.add_listener(self.options.schema.channel, lambda *heard: told.note(heard[-1]))
         try:
-            yield heard
+            yield told
         finally:
             await connection.close()
 
@@ -72,6 +72,26 @@ class Timed:
                 yield DriverSession(connection, self.options.schema)
         finally:
             await self.pool.take_back(connection)
+
+
+class Told:
+    """What a connection that listens has heard."""
+
+    def __init__(self, at: Timed) -> None:
+        self._at = at
+        self._texts: asyncio.Queue[str] = asyncio.Queue()
+
+    def note(self, text: str) -> None:
+        self._texts.put_nowait(text)
+
+    async def texts(self) -> list[str]:
+        """Give all that was notified before this call."""
+        await self._at.sql("SELECT pg_notify({channel}, 'end')")
+        heard: list[str] = []
+        async with asyncio.timeout(PATIENCE / 1_000):
+            while (text := await self._texts.get()) != "end":
+                heard.append(text)
+        return heard
 
 
 @asynccontextmanager
