@@ -124,6 +124,7 @@ class PgEngine:
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         woken = _queue.woken_by_jobs(jobs, self.clock.now())
+        self._marks.stir(job.queue for job in jobs if job.run_at is not None)
         return await self._write(self._writer, lambda on, texts: _queue.insert(on, jobs, texts), woken)
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
@@ -149,6 +150,7 @@ class PgEngine:
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         woken = _queue.woken_by_settles(settles, self.clock.now())
+        self._marks.stir(each.topic.name for each in woken)
         return await self._write(
             self._writer, lambda on, texts: _queue.settle(on, settles, texts, self._patience), woken
         )
