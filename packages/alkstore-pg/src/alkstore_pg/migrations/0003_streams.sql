@@ -220,6 +220,7 @@ $alkstore$;
 -- Hold a consumer's position until the transaction ends, wait at most ``patience`` ms for others that hold it, and give it.
 CREATE FUNCTION {schema}.hold_position(id bigint, reader text, patience bigint) RETURNS bigint
 LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 DECLARE
     limit_before constant text := current_setting('lock_timeout');
@@ -246,6 +247,7 @@ CREATE FUNCTION {schema}.save_position(
     id bigint, reader text, target bigint, expected bigint, patience bigint, OUT found_offset bigint, OUT is_saved boolean
 )
 LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 BEGIN
     found_offset := {schema}.hold_position(id, reader, patience);
@@ -260,6 +262,7 @@ $alkstore$;
 CREATE FUNCTION {schema}.move_position(id bigint, reader text, target bigint, backwards boolean, patience bigint)
 RETURNS boolean
 LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
 DECLARE
     limit_before constant text := current_setting('lock_timeout');
