@@ -9,7 +9,16 @@ import asyncpg
 
 from alkstore.errors import DatabaseError
 
-__all__ = ["is_repeatable", "translate", "was_lost"]
+__all__ = ["DRIVER", "is_repeatable", "translate", "was_lost"]
+
+# InternalClientError is what a connection says of which the server took leave in the very turn in which it is used.
+DRIVER: Final[tuple[type[BaseException], ...]] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+"""Everything that asyncpg raises."""
 
 _ADVICE: Final = {
     "55P03": "others held what it needs for longer than wait_timeout",
@@ -20,6 +29,10 @@ _ADVICE: Final = {
     "53300": "the server has no connection left; raise max_connections, or lower pool_size",
     "53100": "the server's disk is full",
     "57014": "the server cancelled it: statement_timeout, or somebody's pg_cancel_backend",
+    "57P03": "the server is starting, stopping or recovering; try again when it is up",
+    "28P01": "the password is wrong, or none was given: see the DSN, PGPASSWORD and the password file",
+    "28000": "the server lets nobody in this way: see its pg_hba.conf, and the role",
+    "3D000": "make the database first",
     "42501": "the role lacks a privilege; grant what the engine's page lists",
     "3F000": "the schema is missing; run alkstore migrate",
     "42P01": "a table is missing; run alkstore migrate",
@@ -50,7 +63,9 @@ def was_lost(error: BaseException) -> bool:
         error, asyncpg.InterfaceError
     ):  # what it says of a value that cannot be sent is a ValueError too
         return not isinstance(error, ValueError)
-    return sqlstate(error) in _ENDED or isinstance(error, (OSError, asyncpg.ConnectionDoesNotExistError))
+    return sqlstate(error) in _ENDED or isinstance(
+        error, (OSError, asyncpg.ConnectionDoesNotExistError, asyncpg.InternalClientError)
+    )
 
 
 def translate(error: BaseException, *, writes: bool) -> DatabaseError:
