@@ -1,8 +1,8 @@
 """The listener: the one connection on which a store hears what others commit.
 
-State model. A task makes the connection, sends LISTEN, and then a probe: a notify of its own that must come back. From
-there on it is *up*; it sends a probe each ``probe_interval``, and makes a round trip for whoever wants to have heard
-everything up to now. No answer in time, or the connection's end, and it is *down*: the task backs off, begins anew, for
+State model. A task makes the connection, sends LISTEN, and has another connection send a notify that must come here.
+From there on it is *up*; it sends a notify of its own each ``probe_interval``, which must come back, and makes a round
+trip for whoever wants to have heard everything up to now. No answer in time, or the connection's end, and it is *down*: the task backs off, begins anew, for
 ever, and once it is up again everybody is told that wakes may have been lost. Nobody but the task uses the connection,
 so cancelling a caller never cancels a query; a query without an answer ends by ending the connection.
 """
@@ -12,12 +12,14 @@ import contextvars
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+import asyncpg
+
 from alkstore import statements
-from alkstore.errors import Closed, DatabaseError, show
+from alkstore.errors import AlkstoreError, Closed, DatabaseError, show
 from alkstore_pg.errors import sqlstate, translate
 from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.session import Schema
@@ -40,21 +42,32 @@ LONGEST_DIAL: Final = 10.0
 LEAST_PATIENCE: Final = 1.0
 """Seconds: however often it probes, a busy server is not a dead one."""
 
-MOST_PATIENCE: Final = 10.0
-"""Seconds that it waits for an answer: with a probe each 10 s a dead network is found within 21 s (WAKE-08)."""
+MOST_PATIENCE: Final = 9.0
+"""Seconds that it waits for an answer: with a probe each 10 s a dead network is found within 20 s (WAKE-08)."""
 
 GRACE: Final = 1.0
 """Seconds after that, since where the loop stood still the answer may lie in the socket."""
+
+LONGEST_CHECK: Final = 3.0
+"""Seconds that the other connection may take to send what must be heard here: it may be in trouble of its own."""
 
 FIRST_WAIT: Final = 1.0
 """Seconds that the first attempt may hold up who has a poll behind him."""
 
 _DEAF: Final = (
-    "a notify of its own did not come back, as behind a pooler that shares connections; set listener_dsn"
+    "what another connection notifies does not come here, as behind a pooler that shares connections; "
+    "let listener_dsn lead to the same database without one"
 )
+
+_EXPECTED: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+"""What comes with servers and networks. Anything else is a bug, to be logged with its traceback."""
 
 _LASTING: Final = ("28", "3D")
 """Classes of errors that no waiting mends: a wrong role or password, a database that is not there."""
+
+
+class _Deaf(ConnectionError):
+    """LISTEN was accepted, and nothing comes."""
 
 
 class Surroundings(Protocol):
@@ -83,14 +96,21 @@ class Listener:
 
     Args:
         options: Where to connect, and how patient to be.
+        tell: Sends a text from another connection.
         heard: Is given each text, in order of commit; must not raise.
         reconnected: Is called when texts may have been lost, after the renewed LISTEN.
     """
 
     def __init__(
-        self, options: Surroundings, heard: Callable[[str], object], reconnected: Callable[[], object]
+        self,
+        options: Surroundings,
+        *,
+        tell: Callable[[str], Awaitable[object]],
+        heard: Callable[[str], object],
+        reconnected: Callable[[], object],
     ) -> None:
         self._options = options
+        self._tell = tell
         self._heard = heard
         self._reconnected = reconnected
         self._loop = asyncio.get_running_loop()
@@ -152,6 +172,8 @@ class Listener:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(Closed("store"))
+        if not self._tried.done():
+            self._tried.set_result(None)  # the task may never have begun
         if self._connection is not None:
             # First, so that no query is cancelled: asyncpg would connect once more to tell the server.
             self._connection.terminate()
@@ -184,7 +206,9 @@ class Listener:
             connection.add_termination_listener(self._lost)
             with self._guarding(connection):
                 await connection.add_listener(self._options.schema.channel, self._receive)
-            await self._attend(connection)
+            session = DriverSession(connection, self._options.schema)
+            await self._check(session)
+            await self._attend(session)
             raise AssertionError("it attends until something is raised")
         except Exception as error:
             # Whatever it is: nobody else listens for this store, so it is told of and tried again.
@@ -197,14 +221,31 @@ class Listener:
             if not self._tried.done():
                 self._tried.set_result(None)
 
-    async def _attend(self, connection: Connection) -> None:
-        session = DriverSession(connection, self._options.schema)
-        probe_at = self._loop.time()
+    async def _check(self, session: DriverSession) -> None:
+        """See that what another connection notifies comes here: that LISTEN went well does not show it."""
+        with self._expecting() as (text, echo):
+            try:
+                async with asyncio.timeout(LONGEST_CHECK):
+                    await self._tell(text)
+            except (AlkstoreError, TimeoutError):
+                return  # that connection's failure says nothing of this one
+            await asyncio.wait((echo,), timeout=LEAST_PATIENCE)
+            if not echo.done():
+                with self._guarding(session.connection):
+                    await session.fetch(_SQL["look"])
+            if not echo.done():
+                raise _Deaf(_DEAF)
+
+    async def _attend(self, session: DriverSession) -> None:
+        connection = session.connection
+        probe_at = self._loop.time() + self._options.probe_interval
         while True:
             waiting = list(self._waiting)
             with self._guarding(connection):
                 if self._loop.time() >= probe_at:
-                    await self._send_probe(session)
+                    with self._expecting() as (text, echo):
+                        await session.fetch(_SQL["notify"], [text])
+                        await echo
                     probe_at = self._loop.time() + self._options.probe_interval
                 else:
                     await session.fetch(_SQL["look"])
@@ -217,17 +258,15 @@ class Listener:
             await self._rest(connection, probe_at)
             _check_open(connection)
 
-    async def _send_probe(self, session: DriverSession) -> None:
+    @contextmanager
+    def _expecting(self) -> Iterator[tuple[str, asyncio.Future[None]]]:
+        """Give a probe that nobody ever sent, and what is done when it comes, or when the connection ends."""
         self._probes += 1
         name = f"{self._mark}-{self._probes}"
         self._probe = f"p{len(name)}:{name}"
-        echo = self._echo = self._loop.create_future()
+        self._echo = self._loop.create_future()
         try:
-            await session.fetch(_SQL["notify"], [self._probe])
-            if not echo.done():
-                self._verdict = TimeoutError(_DEAF)
-            await echo  # ends with the connection too
-            self._verdict = None
+            yield self._probe, self._echo
         finally:
             self._echo = None
 
@@ -263,9 +302,10 @@ class Listener:
                 "cannot listen for schema %s, whoever waits polls until that is mended: %s",
                 show(self._options.schema.name),
                 translate(error, writes=False),
+                exc_info=None if isinstance(error, _EXPECTED) else error,
             )
         self._error = error
-        if (sqlstate(error) or "")[:2] in _LASTING:
+        if isinstance(error, _Deaf) or (sqlstate(error) or "")[:2] in _LASTING:
             for waiter in self._waiting:
                 if not waiter.done():
                     refusal = self._refusal()
@@ -313,8 +353,7 @@ class Listener:
         self._guard = self._loop.call_later(GRACE, self._cut, connection)
 
     def _cut(self, connection: Connection) -> None:
-        if self._verdict is None:
-            self._verdict = TimeoutError(f"no answer within {self._patience + GRACE:g} s")
+        self._verdict = TimeoutError(f"no answer within {self._patience + GRACE:g} s")
         connection.terminate()
 
 

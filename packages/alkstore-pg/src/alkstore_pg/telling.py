@@ -92,15 +92,26 @@ class Debounce:
 
     Args:
         send: Tells of all of these in one statement.
+        spacing: SPACING, in seconds.
+        longest_hold: LONGEST_HOLD, in seconds.
     """
 
-    def __init__(self, send: Callable[[Sequence[Woken]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        send: Callable[[Sequence[Woken]], Awaitable[None]],
+        *,
+        spacing: float = SPACING,
+        longest_hold: float = LONGEST_HOLD,
+    ) -> None:
         self._send = send
+        self._spacing = spacing
+        self._longest_hold = longest_hold
         self._loop = asyncio.get_running_loop()
         self._windows: dict[Topic, tuple[float, int | None]] = {}
         self._owed: dict[Topic, int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def admit(self, woken: Woken, carried: list[Woken]) -> Woken | None:
         """Give what a commit is to tell, None if it is held back. What it tells for others is added to ``carried``.
@@ -112,7 +123,11 @@ class Debounce:
             return woken
         now = self._loop.time()
         window = self._windows.get(topic)
-        if window is not None and now - window[0] < SPACING and not (at is None and window[1] is not None):
+        if (
+            window is not None
+            and now - window[0] < self._spacing
+            and not (at is None and window[1] is not None)
+        ):
             return None
         self._forget_old(now)
         if topic in self._owed:
@@ -125,12 +140,14 @@ class Debounce:
 
     def owe(self, woken: Woken) -> None:
         """Tell of it when its window ends."""
+        if self._is_closed:
+            return
         topic, at = woken
         owed = self._owed
         owed[topic] = sooner(at, owed[topic]) if topic in owed else at
         if self._timer is None and self._task is None:
             window = self._windows.get(topic)
-            due = self._loop.time() if window is None else window[0] + LONGEST_HOLD
+            due = self._loop.time() if window is None else window[0] + self._longest_hold
             self._timer = self._loop.call_at(due, self._begin)
 
     async def flush(self) -> None:
@@ -148,6 +165,7 @@ class Debounce:
         except TimeoutError:
             LOGGER.warning("closing before %d wakes were told to other stores; they poll", len(self._owed))
         finally:
+            self._is_closed = True
             self._owed.clear()
             self._disarm_if_idle()
             if self._task is not None:
@@ -163,7 +181,7 @@ class Debounce:
 
     def _forget_old(self, now: float) -> None:
         for topic, (opened, _) in list(_first(self._windows)):
-            if now - opened >= LONGEST_HOLD:
+            if now - opened >= self._longest_hold:
                 del self._windows[topic]
 
     def _disarm_if_idle(self) -> None:
@@ -192,7 +210,7 @@ class Debounce:
         finally:
             self._task = None
             if self._owed and self._timer is None:
-                self._timer = self._loop.call_later(LONGEST_HOLD, self._begin)
+                self._timer = self._loop.call_later(self._longest_hold, self._begin)
 
 
 def _first(

@@ -78,9 +78,17 @@ class Wakes:
             if self.hub.is_watched(topic) and topic.kind is not TopicKind.CHANNEL and self._is_news(each):
                 self.hub.wake(topic)
 
+    def let_go(self, woken: Sequence[Woken]) -> None:
+        """Wake whom a transaction of this store held back that came to nothing, here and, in a moment, elsewhere."""
+        self.landed(woken)
+        for each in woken:
+            self._debounce.owe(each)
+
     async def _send(self, told: Sequence[Woken]) -> None:
-        texts = self.texts_within(told)
-        await self._writer.run(lambda on: on.fetch(_SQL["notify"], texts))
+        await self._tell(*self.texts_within(told))
+
+    async def _tell(self, *texts: str) -> None:
+        await self._writer.run(lambda on: on.fetch(_SQL["notify"], list(texts)))
 
     # ------------------------------------------------------------ waiting
 
@@ -113,7 +121,9 @@ class Wakes:
                 )
             return
         if self._listener is None:
-            self._listener = Listener(self._options, self._hear, self.hub.reconnected)
+            self._listener = Listener(
+                self._options, tell=self._tell, heard=self._hear, reconnected=self.hub.reconnected
+            )
         if topic.kind is TopicKind.CHANNEL:
             await self._listener.caught_up()
         else:
