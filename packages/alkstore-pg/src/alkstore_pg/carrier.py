@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import asyncpg
 
 from alkstore.errors import InvalidArgument, show
+from alkstore_pg.errors import DRIVER
 from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.session import Row, Schema, Session
-from alkstore_pg.transaction import DRIVER, SQL, is_in_transaction
+from alkstore_pg.transaction import SQL, is_in_transaction
 
 if TYPE_CHECKING:
     import psycopg

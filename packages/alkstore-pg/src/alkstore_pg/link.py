@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 import asyncpg
 
 from alkstore_pg.ending import Ending
-from alkstore_pg.errors import is_repeatable, translate, was_lost
+from alkstore_pg.errors import DRIVER, is_repeatable, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
 
 __all__ = ["Dial", "DriverSession", "Link", "Operation", "Traffic"]
@@ -101,7 +101,7 @@ class Link:
             session = await self._ready()
             try:
                 return await operation(session)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            except DRIVER as error:
                 if isinstance(error, TimeoutError) or not repeats_left:
                     raise translate(error, writes=not reads) from error
                 if not (is_repeatable(error) or (reads and was_lost(error))):
@@ -114,7 +114,7 @@ class Link:
             with self._ending.awaited():
                 try:
                     session = self._session = DriverSession(await self._dial(), self._schema)
-                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                except DRIVER as error:
                     raise translate(error, writes=False) from error
         return session
 

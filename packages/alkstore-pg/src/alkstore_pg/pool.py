@@ -9,15 +9,13 @@ import asyncpg
 
 from alkstore.errors import DatabaseError
 from alkstore_pg.ending import Ending
-from alkstore_pg.errors import is_repeatable, translate, was_lost
+from alkstore_pg.errors import DRIVER, is_repeatable, translate, was_lost
 from alkstore_pg.link import REPEATS, SLACK, Connection, Dial, DriverSession, Operation, Traffic
 from alkstore_pg.session import Schema
 
 __all__ = ["Pool"]
 
 T = TypeVar("T")
-
-_DRIVER: tuple[type[BaseException], ...] = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
 
 class Pool:
@@ -65,7 +63,7 @@ class Pool:
                 try:
                     async with asyncio.timeout(self._limit + SLACK):
                         return await operation(DriverSession(connection, self._schema))
-                except _DRIVER as error:
+                except DRIVER as error:
                     again = is_repeatable(error) or (reads and was_lost(error))
                     if isinstance(error, TimeoutError) or not again or not repeats_left:
                         raise translate(error, writes=not reads) from error
@@ -91,7 +89,7 @@ class Pool:
             )
             made._is_held_back = True
             raise made from error
-        except _DRIVER as error:
+        except DRIVER as error:
             raise translate(error, writes=False) from error
         self.lent.add(connection)
         return connection  # type: ignore[no-any-return]
@@ -102,11 +100,11 @@ class Pool:
         try:
             if reset:
                 await connection.reset(timeout=self._limit)
-        except _DRIVER:
+        except DRIVER:
             _terminate(connection)
         try:
             await self._pool.release(connection)
-        except _DRIVER:
+        except DRIVER:
             _terminate(connection)
 
     def spawn(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":

@@ -18,7 +18,7 @@ from alkstore.statements import load
 from alkstore_pg import queue as _queue
 from alkstore_pg import stream as _stream
 from alkstore_pg import wake as _wake
-from alkstore_pg.errors import translate, was_lost
+from alkstore_pg.errors import DRIVER, translate, was_lost
 from alkstore_pg.link import REPEATS, SLACK, Connection, DriverSession, Operation
 from alkstore_pg.wake import Woken
 
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 SQL: Final = load("alkstore_pg", "transaction")
 
-DRIVER: Final[tuple[type[BaseException], ...]] = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
-"""What asyncpg raises; a TimeoutError is an OSError."""
+READABLE: Final = ("read committed", "read uncommitted")
+"""Isolation levels in which each statement sees what was committed when it began; to PostgreSQL they are one."""
 
 
 class Operations:
@@ -110,12 +110,10 @@ class Operations:
         )
 
     async def _check_isolation(self) -> None:
-        """See that a read of a stream sees what has been committed when it begins, and not when the transaction began:
-        an event that came up meanwhile would be passed over for good.
-        """
+        """See that a stream can be read here: asked before that, for a statement that fails would abort the transaction."""
         if self._isolation is None:
-            self._isolation = (await self._do(lambda on: on.fetch(SQL["isolation"])))[0][0]
-        if self._isolation != "read committed":
+            self._isolation = await self._do(_stream.isolation)
+        if self._isolation not in READABLE:
             raise InvalidArgument(
                 "a stream is read in a transaction that is READ COMMITTED, "
                 f"this one is {self._isolation.upper()}: begin it with another isolation level"
@@ -309,9 +307,12 @@ class PgTransaction(Operations):
 
     def _tell(self, *, has_landed: bool) -> None:
         # Readers stand before the first offset that this one took, landed or not, and wait for it.
-        woken = self._woken if has_landed else self._held_back
-        if woken:
-            self._engine.wakes.landed(woken)
+        if has_landed:
+            # What began before others' later jobs may stand before them.
+            self._engine._marks.stir(each.topic.name for each in self._woken)
+            self._engine.wakes.landed(self._woken)
+        elif self._held_back:
+            self._engine.wakes.let_go(self._held_back)
 
     async def _alone(self, work: Coroutine[object, object, T]) -> T:
         """Await something that runs on to its end if the caller is cancelled."""

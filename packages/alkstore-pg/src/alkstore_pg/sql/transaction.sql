@@ -1,7 +1,3 @@
 -- name: alive
 -- Nothing, which a transaction that has failed refuses; its COMMIT would be answered as if all were well.
 SELECT;
-
--- name: isolation
--- What the transaction may see of others' commits.
-SHOW transaction_isolation;

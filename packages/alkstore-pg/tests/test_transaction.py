@@ -1,0 +1,551 @@
+"""Transactions of the store's own, with the application's own SQL beside them and servers that fail."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, cast
+
+import asyncpg
+import pytest
+from pg_engines import Outsider, event, job, opened, outside, until
+
+from alkstore.engine import Ack, EngineTransaction, JobFilter, NewWake, OffsetSave, Signal, Topic, TopicKind
+from alkstore.errors import Closed, DatabaseError, InvalidArgument
+from alkstore_pg import PgStore
+from alkstore_pg.engine import PgEngine
+
+BUSINESS = "CREATE TABLE business (key text PRIMARY KEY, value text)"
+HELD = "SELECT payload FROM alkstore.job WHERE payload = $1 FOR UPDATE"
+
+
+@pytest.fixture
+async def engine(dsn: str) -> AsyncIterator[PgEngine]:
+    async with opened(dsn) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def outsider(dsn: str, engine: PgEngine) -> AsyncIterator[Outsider]:
+    async with outside(dsn) as outsider:
+        await outsider.connection.execute(BUSINESS)
+        yield outsider
+
+
+def driver_of(tx: EngineTransaction) -> "asyncpg.Connection[asyncpg.Record]":
+    return cast("asyncpg.Connection[asyncpg.Record]", tx.connection)
+
+
+async def free_connections(engine: PgEngine) -> int:
+    """Take every connection that the pool can give, and give them back."""
+    lent = [await engine._pool.lend() for _ in range(engine._options.pool_size)]
+    for connection in lent:
+        assert not connection.is_in_transaction()
+        await engine._pool.take_back(connection)
+    return len(lent)
+
+
+# ---------------------------------------------------------------- all of it, or none of it
+
+
+async def test_a_transaction_lands_whole_with_its_commit_or_leaves_no_trace(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    for keep in (False, True):
+        await engine.insert_jobs([job(b"claimed", "claims")])
+        claimed = (await engine.claim_jobs("claims", ["w"])).jobs[0]
+        tx = await engine.begin()
+        assert len(await tx.insert_jobs([job(b"1"), job(b"2")])) == 2
+        await tx.append_events([event(b"1"), event(b"2")])
+        await driver_of(tx).execute("INSERT INTO business VALUES ('a', 'b')")
+        assert await tx.settle_jobs([Ack("claims", claimed.id, claimed.token or 0)]) != [None]
+        assert await tx.save_offset("s", "c", 7, None) == OffsetSave(0, True)
+        assert [found.payload for found in await tx.find_jobs("q", JobFilter())] == [b"1", b"2"]
+        assert [found.payload for found in await tx.read_events("s", 0, 10)] == [b"1", b"2"]
+        assert await tx.read_offset("s", "c", hold=False) == 7
+        assert await outsider.jobs() == [b"claimed"]
+        await (tx.commit() if keep else tx.rollback())
+
+        assert await outsider.jobs() == ([b"1", b"2"] if keep else [b"claimed"])
+        assert await outsider.events() == ([b"1", b"2"] if keep else [])
+        assert await outsider.connection.fetchval("SELECT count(*) FROM business") == keep
+        assert await engine.read_offsets("s") == ({"c": 7} if keep else {})
+        assert not tx.is_open
+        with pytest.raises(Closed):
+            await tx.insert_jobs([job()])
+        with pytest.raises(Closed):
+            await tx.commit()
+        await tx.rollback()
+        if not keep:
+            assert await engine.settle_jobs([Ack("claims", claimed.id, claimed.token or 0)]) != [None]
+
+    assert await free_connections(engine) == 4
+
+
+async def test_wakes_come_with_the_commit_alone(engine: PgEngine) -> None:
+    topics = [Topic(TopicKind.QUEUE, "q"), Topic(TopicKind.STREAM, "s"), Topic(TopicKind.CHANNEL, "c")]
+    watches = [await engine.watch(topic) for topic in topics]
+    for keep in (False, True):
+        tx = await engine.begin()
+        await tx.insert_jobs([job()])
+        await tx.append_events([event()])
+        await tx.notify([NewWake("c", None)])
+        assert [watch.poll() for watch in watches] == [None, None, None]
+        await (tx.commit() if keep else tx.rollback())
+        await engine.wakes.hear()
+
+        # A rollback frees the readers that it held back.
+        wanted = [Signal.WOKEN, Signal.WOKEN, Signal.WOKEN] if keep else [None, Signal.WOKEN, None]
+        assert [watch.poll() for watch in watches] == wanted
+
+
+async def test_other_stores_are_told_of_a_rollback_that_held_their_readers_back(
+    engine: PgEngine, dsn: str
+) -> None:
+    async with opened(dsn) as other:
+        await engine.append_events([event(b"before")])
+        watch = await other.watch(Topic(TopicKind.STREAM, "s"))
+        tx = await engine.begin()
+        await tx.append_events([event(b"lost")])
+        await engine.append_events([event(b"after")])
+        await engine.wakes.hear()
+        await other.wakes.hear()
+        watch.poll()
+        assert [found.payload for found in await other.read_events("s", 0, 10)] == [b"before"]
+
+        await tx.rollback()
+
+        async with asyncio.timeout(5):
+            await watch.wait()
+        assert [found.payload for found in await other.read_events("s", 0, 10)] == [b"before", b"after"]
+
+
+# ---------------------------------------------------------------- the application's own SQL
+
+
+@pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
+async def test_an_end_that_the_application_sends_itself_ends_it_for_good(
+    engine: PgEngine, outsider: Outsider, word: str
+) -> None:
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    driver = driver_of(tx)
+    await driver.execute(word)
+    assert not tx.is_open
+    await driver.execute("BEGIN")
+
+    with pytest.raises(Closed):
+        await tx.insert_jobs([job()])
+    tx.abandon()
+
+    await until(lambda: free_connections(engine), 4)
+    assert await outsider.jobs() == ([b"1"] if word == "COMMIT" else [])
+    assert await outsider.states() == []
+
+
+async def test_a_commit_of_the_applications_own_wakes_whom_it_concerns(engine: PgEngine) -> None:
+    watch = await engine.watch(Topic(TopicKind.QUEUE, "q"))
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    await driver_of(tx).execute("COMMIT")
+    tx.abandon()
+
+    async with asyncio.timeout(5):
+        assert await watch.wait() is Signal.WOKEN
+
+
+async def test_a_transaction_of_the_drivers_own_is_a_savepoint(engine: PgEngine, outsider: Outsider) -> None:
+    tx = await engine.begin()
+    driver = driver_of(tx)
+    await tx.insert_jobs([job(b"before")])
+    with suppress(KeyError):
+        async with driver.transaction():
+            await tx.insert_jobs([job(b"lost")])
+            await tx.append_events([event(b"lost")])
+            raise KeyError
+    with suppress(asyncpg.UniqueViolationError):
+        async with driver.transaction():
+            await driver.execute("INSERT INTO business VALUES ('a', 'b'), ('a', 'c')")
+    await tx.append_events([event(b"after")])
+    await tx.commit()
+
+    assert (await outsider.jobs(), await outsider.events()) == ([b"before"], [b"after"])
+
+
+async def test_a_commit_of_what_the_applications_sql_has_spoilt_is_an_error(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await driver_of(tx).execute("INSERT INTO business VALUES ('a', 'b'), ('a', 'c')")
+
+    with pytest.raises(DatabaseError, match="has failed before") as raised:
+        await tx.commit()
+
+    assert isinstance(raised.value.__cause__, asyncpg.InFailedSQLTransactionError)
+    assert not raised.value.outcome_unknown
+    assert not tx.is_open
+    assert await outsider.jobs() == []
+    assert await free_connections(engine) == 4
+
+
+async def test_a_statement_after_the_applications_failed_one_ends_it(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    tx = await engine.begin()
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await driver_of(tx).execute("INSERT INTO business VALUES ('a', 'b'), ('a', 'c')")
+
+    with pytest.raises(DatabaseError, match="has failed before"):
+        await tx.insert_jobs([job()])
+
+    assert not tx.is_open
+    assert await outsider.states() == []
+
+
+async def test_a_constraint_that_is_looked_at_in_the_commit_leaves_nothing(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    await outsider.connection.execute(
+        "CREATE TABLE part (key text REFERENCES business DEFERRABLE INITIALLY DEFERRED)"
+    )
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    await driver_of(tx).execute("INSERT INTO part VALUES ('nowhere')")
+
+    with pytest.raises(DatabaseError, match="foreign key") as raised:
+        await tx.commit()
+
+    assert not raised.value.outcome_unknown
+    assert await outsider.jobs() == []
+    assert await free_connections(engine) == 4
+
+
+async def test_what_the_application_set_for_its_session_is_gone_with_the_transaction(
+    engine: PgEngine, dsn: str
+) -> None:
+    async with opened(dsn, pool_size=1) as engine:
+        tx = await engine.begin()
+        await driver_of(tx).execute("SET search_path = nowhere; SELECT pg_advisory_lock(7)")
+        await tx.commit()
+        tx = await engine.begin()
+
+        assert await driver_of(tx).fetchval("SHOW search_path") != "nowhere"
+        assert await driver_of(tx).fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+        await tx.rollback()
+
+
+async def test_the_applications_connection_is_of_no_use_after_the_end(engine: PgEngine) -> None:
+    tx = await engine.begin()
+    driver = driver_of(tx)
+    await tx.commit()
+
+    with pytest.raises(asyncpg.InterfaceError):
+        await driver.execute("SELECT 1")
+    with pytest.raises(Closed):
+        _ = tx.connection
+
+
+async def test_a_connection_that_is_in_use_refuses_an_operation_and_the_transaction_goes_on(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    tx = await engine.begin()
+    busy = asyncio.ensure_future(driver_of(tx).execute("SELECT pg_sleep(0.2)"))
+    await asyncio.sleep(0)
+    with pytest.raises(DatabaseError, match="in progress"):
+        await tx.insert_jobs([job(b"no")])
+    await busy
+    await tx.insert_jobs([job(b"yes")])
+    await tx.commit()
+
+    assert await outsider.jobs() == [b"yes"]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+async def test_streams_are_not_read_in_another_isolation_level(engine: PgEngine, level: str) -> None:
+    await engine.append_events([event()])
+    tx = await engine.begin()
+    await driver_of(tx).execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+
+    with pytest.raises(InvalidArgument, match=f"this one is {level}"):
+        await tx.read_events("s", 0, 10)
+    with pytest.raises(InvalidArgument, match=f"this one is {level}"):
+        await tx.read_offset("s", "c", hold=True)
+
+    await tx.append_events([event()])
+    await tx.commit()
+    assert len(await engine.read_events("s", 0, 10)) == 2
+
+
+# ---------------------------------------------------------------- waiting for others
+
+
+async def test_what_waits_for_another_ends_within_the_timeout_and_is_rolled_back(
+    dsn: str, engine: PgEngine, outsider: Outsider
+) -> None:
+    async with opened(dsn, wait_timeout=0.1) as hasty:
+        tx = await engine.begin()
+        await tx.read_offset("s", "c", hold=True)
+        other = await hasty.begin()
+        await other.insert_jobs([job()])
+
+        with pytest.raises(DatabaseError, match="wait_timeout") as raised:
+            await other.save_offset("s", "c", 1, None)
+
+        assert not raised.value.outcome_unknown
+        assert not other.is_open
+        await tx.save_offset("s", "c", 2, 0)
+        await tx.commit()
+        assert await outsider.jobs() == []
+        assert await free_connections(hasty) == 4
+
+
+async def test_a_deadlock_rolls_one_back_and_the_other_lands(engine: PgEngine, outsider: Outsider) -> None:
+    ones = [await engine.begin(), await engine.begin()]
+    for tx, mine in zip(ones, ("a", "b"), strict=True):
+        await tx.save_offset(mine, "c", 1, None)
+
+    async def cross(tx: EngineTransaction, name: str) -> None:
+        await tx.save_offset(name, "c", 1, None)
+        await tx.commit()
+
+    ends = await asyncio.gather(cross(ones[0], "b"), cross(ones[1], "a"), return_exceptions=True)
+
+    causes = [error.__cause__ for error in ends if isinstance(error, DatabaseError)]
+    assert [type(cause) for cause in causes] == [asyncpg.DeadlockDetectedError]
+    assert not any(tx.is_open for tx in ones)
+    assert len(await engine.read_offsets("a")) == len(await engine.read_offsets("b")) == 1
+    assert await free_connections(engine) == 4
+
+
+async def test_a_store_of_one_connection_makes_streams_within_its_transaction(dsn: str) -> None:
+    async with opened(dsn, pool_size=1) as engine, outside(dsn) as outsider:
+        tx = await engine.begin()
+        async with asyncio.timeout(5):
+            await tx.append_events([event(stream="new")])
+            await tx.commit()
+
+        assert await outsider.events() == [b"1"]
+
+
+async def test_who_finds_no_free_connection_is_told_so(dsn: str) -> None:
+    async with opened(dsn, pool_size=1, wait_timeout=0.1) as engine:
+        tx = await engine.begin()
+        with pytest.raises(DatabaseError, match="no connection was free"):
+            await engine.begin()
+        await tx.rollback()
+        await (await engine.begin()).rollback()
+
+
+# ---------------------------------------------------------------- cancelled, abandoned, closed
+
+
+async def blocked(engine: PgEngine, tx: EngineTransaction, outsider: Outsider) -> "asyncio.Task[Any]":
+    """Begin an operation that waits for a position that another transaction holds."""
+    task = asyncio.ensure_future(tx.read_offset("s", "c", hold=True))
+
+    async def waits() -> bool:
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return bool(await outsider.connection.fetchval(sql))
+
+    await until(waits)
+    return task
+
+
+async def test_a_cancelled_operation_frees_everything_at_the_rollback(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    holder = await engine.begin()
+    await holder.read_offset("s", "c", hold=True)
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    task = await blocked(engine, tx, outsider)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await tx.rollback()
+
+    assert await outsider.states() == ["idle in transaction"]
+    await holder.rollback()
+    assert await free_connections(engine) == 4
+
+
+async def test_a_commit_after_a_cancelled_operation_never_lands_half(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    holder = await engine.begin()
+    await holder.read_offset("s", "c", hold=True)
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    task = await blocked(engine, tx, outsider)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    with pytest.raises(DatabaseError, match="has failed before"):
+        await tx.commit()
+
+    assert await outsider.jobs() == []
+    await holder.rollback()
+
+
+async def test_a_cancelled_commit_lands_whole_and_gives_its_connection_back(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    for turns in range(6):
+        tx = await engine.begin()
+        await tx.insert_jobs([job()])
+        task = asyncio.ensure_future(tx.commit())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await tx.rollback()
+        await until(outsider.states, [])
+
+    assert await free_connections(engine) == 4
+    assert set(await outsider.jobs()) <= {b"1"}
+
+
+@pytest.mark.parametrize("thread", [False, True])
+async def test_one_that_was_forgotten_is_rolled_back(
+    dsn: str, engine: PgEngine, outsider: Outsider, thread: bool
+) -> None:
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    if thread:
+        other = threading.Thread(target=tx.abandon)
+        other.start()
+        other.join()
+    else:
+        tx.abandon()
+
+    assert not tx.is_open
+    await until(outsider.states, [])
+    assert await outsider.jobs() == []
+    assert await free_connections(engine) == 4
+
+
+async def test_one_that_is_collected_warns_and_is_rolled_back(dsn: str) -> None:
+    async with PgStore(dsn) as store, outside(dsn) as outsider:
+        begun = [await store.begin_tx()]
+        await begun[0].enqueue("q", 1)
+        with pytest.warns(ResourceWarning, match="never ended"):
+            begun.clear()
+
+        await until(outsider.states, [])
+        assert await outsider.jobs() == []
+        async with store.begin_tx() as tx:
+            await tx.enqueue("q", 2)
+        assert await outsider.jobs() == [b"2"]
+
+
+async def test_the_stores_close_ends_an_operation_that_waits(
+    dsn: str, engine: PgEngine, outsider: Outsider
+) -> None:
+    holder = await engine.begin()
+    await holder.read_offset("s", "c", hold=True)
+    async with opened(dsn) as other:
+        tx = await other.begin()
+        task = await blocked(other, tx, outsider)
+        async with asyncio.timeout(2):
+            await tx.rollback()
+
+        with pytest.raises(Closed):
+            await task
+        assert await outsider.states() == ["idle in transaction"]
+    await holder.rollback()
+
+
+async def test_a_store_that_closes_rolls_back_what_is_open(dsn: str) -> None:
+    async with outside(dsn) as outsider:
+        store = await PgStore(dsn)
+        tx = await store.begin_tx()
+        await tx.enqueue("q", 1)
+        async with asyncio.timeout(4):
+            await store.aclose()
+
+        with pytest.raises(Closed):
+            await tx.enqueue("q", 2)
+        assert await outsider.jobs() == []
+        await until(outsider.states, [])
+
+
+async def test_a_thousand_cancellations_leave_the_pool_whole(dsn: str, outsider: Outsider) -> None:
+    async with opened(dsn, pool_size=3, wait_timeout=5) as engine:
+
+        async def work(turns: int) -> None:
+            tx = await engine.begin()
+            try:
+                await tx.insert_jobs([job()])
+                await tx.append_events([event()])
+                await tx.commit()
+            except BaseException:
+                await asyncio.shield(tx.rollback())
+                raise
+
+        async def cancelled(turns: int) -> None:
+            task = asyncio.ensure_future(work(turns))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        for round in range(20):
+            await asyncio.gather(*(cancelled(round * 5 + turns) for turns in range(10)))
+
+        await until(outsider.states, [])
+        assert await free_connections(engine) == 3
+        jobs, events = await outsider.jobs(), await outsider.events()
+        assert len(jobs) == len(events)
+
+
+# ---------------------------------------------------------------- the server goes away
+
+
+async def test_a_connection_that_dies_within_ends_it(engine: PgEngine, outsider: Outsider) -> None:
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    await outsider.connection.execute(f"SELECT pg_terminate_backend({driver_of(tx).get_server_pid()})")
+
+    with pytest.raises(DatabaseError) as raised:
+        await tx.insert_jobs([job()])
+
+    assert raised.value.__cause__ is not None
+    assert not tx.is_open
+    assert await free_connections(engine) == 4
+    assert await outsider.jobs() == []
+
+
+async def test_a_commit_whose_connection_dies_may_have_landed(engine: PgEngine, outsider: Outsider) -> None:
+    # Deferred triggers run in the COMMIT, so this one is on its way while the backend is ended.
+    await outsider.connection.execute("""
+        CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER die AFTER INSERT ON business DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION die()
+    """)
+    tx = await engine.begin()
+    await driver_of(tx).execute("INSERT INTO business VALUES ('a', 'b')")
+
+    with pytest.raises(DatabaseError) as raised:
+        await tx.commit()
+
+    assert raised.value.outcome_unknown
+    assert not tx.is_open
+    assert await free_connections(engine) == 4
+
+
+async def test_a_beginning_on_a_connection_that_died_meanwhile_takes_another(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    for _ in range(2):
+        tx = await engine.begin()
+        pid = driver_of(tx).get_server_pid()
+        await tx.rollback()
+        await outsider.connection.execute(f"SELECT pg_terminate_backend({pid})")
+        tx = await engine.begin()
+        await tx.rollback()
