@@ -20,6 +20,11 @@ NOBODY = "postgresql://ada:hunter2@127.0.0.1:1/app"
 """No port on which anybody listens."""
 
 
+async def opened(dsn: str, **options: Any) -> None:
+    async with PgStore(dsn, **options):
+        pass
+
+
 # ---------------------------------------------------------------- options
 
 
@@ -27,7 +32,10 @@ NOBODY = "postgresql://ada:hunter2@127.0.0.1:1/app"
     ("option", "values"),
     [
         ("dsn", [None, 5, "db.example/app", "mysql://db"]),
-        ("schema", [None, b"x", "", " ", "x" * 41, "é" * 21, "pg_x", "information_schema", "a\0b", "\ud800"]),
+        (
+            "schema",
+            [None, b"x", "", " ", "x" * 41, "é" * 21, "pg_x", "information_schema", "a\0b", "\ud800", "a$$b"],
+        ),
         ("pool_size", [0, -1, 1.5, "10", True, None, 2**63]),
         ("listen", [0, 1, "no", None]),
         ("listener_dsn", [5, "", "db.example", "postgresql://db:port/app"]),
@@ -42,7 +50,7 @@ def test_a_wrong_option_is_refused_by_its_name(option: str, values: list[object]
     for value in values:
         options: dict[str, Any] = {"dsn": DSN, option: value}
         with pytest.raises(InvalidArgument, match=f"^{option} "):
-            PgStore(**options)
+            _ = PgStore(**options)
 
 
 def test_a_listener_that_is_not_to_listen_needs_no_dsn() -> None:
@@ -74,7 +82,7 @@ async def test_who_is_not_there_is_named_and_no_password_is(server: Server) -> N
         (f"{server.tcp_dsn.partition('?')[0]}?sslmode=require&password=hunter2", "SSL"),
     ):
         with pytest.raises(DatabaseError, match=where) as caught:
-            await PgStore(dsn, wait_timeout=5)
+            await opened(dsn, wait_timeout=5)
 
         assert isinstance(caught.value.__cause__, OSError)
         seen: BaseException | None = caught.value
@@ -87,7 +95,7 @@ async def test_what_only_the_driver_finds_wrong_names_no_password(tmp_path: Any)
     dsn = f"{NOBODY}?sslmode=verify-full&sslrootcert={tmp_path}/hunter2.pem"
 
     with pytest.raises(AlkstoreError) as caught:
-        await PgStore(dsn, wait_timeout=5)
+        await opened(dsn, wait_timeout=5)
 
     assert "hunter2" not in str(caught.value)
 
@@ -105,7 +113,7 @@ async def test_a_server_that_refuses_says_why(server: Server) -> None:
         (server.dsn_of("postgres", role="stranger"), "28000", 'role "stranger" does not exist'),
     ):
         with pytest.raises(DatabaseError, match=said) as caught:
-            await PgStore(dsn, wait_timeout=5)
+            await opened(dsn, wait_timeout=5)
 
         assert isinstance(caught.value.__cause__, asyncpg.PostgresError)
         assert caught.value.__cause__.sqlstate == state
@@ -171,7 +179,7 @@ async def test_another_encoding_is_refused_at_open_and_nothing_is_made(server: S
     )
 
     with pytest.raises(InvalidArgument, match="UTF8, got SQL_ASCII"):
-        await PgStore(dsn)
+        await opened(dsn)
 
     assert server.execute("SELECT FROM pg_namespace WHERE nspname = 'alkstore'", database="ascii") == []
     server.drop_database("ascii")
@@ -188,7 +196,7 @@ async def test_a_role_whose_settings_cannot_work_is_refused_at_open(
     dsn: str, setting: str, said: str
 ) -> None:
     with pytest.raises(AlkstoreError, match=said):
-        await PgStore(f"{dsn}&{setting}")
+        await opened(f"{dsn}&{setting}")
 
 
 async def test_opening_tells_the_clock_what_time_it_is_there(dsn: str) -> None:

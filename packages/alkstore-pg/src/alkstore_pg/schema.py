@@ -10,6 +10,7 @@ import hashlib
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import asyncpg
@@ -129,7 +130,8 @@ async def _attempt(
         return lacking
     except BaseException:
         # The server undoes the transaction, whatever state it is in, and no second error hides the first.
-        connection.terminate()
+        with suppress(asyncpg.InterfaceError):  # the pool has let go of one that was lost
+            connection.terminate()
         raise
     finally:
         await pool.take_back(connection)

@@ -225,7 +225,7 @@ def check(found: Found, schema: Schema) -> None:
             "connect to the primary, in the DSN perhaps by target_session_attrs=read-write"
         )
     if (found.has_schema and not found.has_usage) or found.lacking:
-        what = f"table {found.lacking[0]} of " if found.lacking else ""
+        what = f"table {found.lacking[0]} of " if found.has_usage else ""
         raise DatabaseError(
             f"postgresql: role {show(found.role)} may not use {what}schema {show(schema.name)}; "
             "grant it what the engine's page lists"
