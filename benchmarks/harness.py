@@ -46,14 +46,15 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def machine(folder: Path) -> dict[str, str]:
-    """Tell where figures come from."""
+def machine(folder: Path, storage: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Tell where figures come from; ``storage`` is the software that keeps the rows, SQLite and its driver by default."""
+    if storage is None:
+        storage = {"sqlite": sqlite3.sqlite_version, "aiosqlite": importlib.metadata.version("aiosqlite")}
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {_memory():.0f} GiB",
         "system": f"{platform.system()} {platform.release()}, {platform.libc_ver()[1] and ' '.join(platform.libc_ver())}",
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "aiosqlite": importlib.metadata.version("aiosqlite"),
+        **storage,
         "file system": _file_system(folder),
         "load when it ended": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "measured": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
