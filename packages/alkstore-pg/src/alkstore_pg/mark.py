@@ -16,9 +16,6 @@ from alkstore.engine import Claimed, JobRecord
 
 __all__ = ["FULL", "Answer", "Marks", "Plan"]
 
-SLOW: Final = 4_000
-"""Microseconds in the server for up to 100 jobs, and as many for each 100 more, from which on a claim is slow."""
-
 SLOW_IN_A_ROW: Final = 3
 """Slow full claims one after another that it takes: a busy machine makes single ones, and marks cost exactness."""
 
@@ -67,6 +64,7 @@ class Answer(NamedTuple):
         sent: The loop's time before the statement was sent.
         received: The loop's time when its answer was there.
         took: Microseconds that it took in the server.
+        is_slow: Whether its looks took long: one finds a single row, so that is the walk past what is not cleaned away.
     """
 
     claimed: Claimed | None
@@ -74,6 +72,7 @@ class Answer(NamedTuple):
     sent: float
     received: float
     took: int
+    is_slow: bool
 
 
 class _Queue:
@@ -125,12 +124,11 @@ class Marks:
     def _learn_full(self, queue: str, known: _Queue, answer: Answer) -> None:
         if answer.claimed is None:
             return
-        jobs = answer.claimed.jobs
-        if answer.took * 100 < SLOW * max(len(jobs), 100):
+        if not answer.is_slow:
             self._queues.pop(queue, None)
             return
         known.slow += 1
-        known.marks |= _least(jobs)
+        known.marks |= _least(answer.claimed.jobs)
         known.looked = answer.now
         known.full_at = answer.received
         known.pause = max(LEAST_PAUSE, SHARE * answer.took / 1_000_000)

@@ -70,10 +70,9 @@ KINDS: Final[Mapping[type[Settle], int]] = {
 SWEPT_AT_ONCE: Final = 10_000
 """Rows that one commit of a sweep moves at most, so that a million of them do not hold up everybody."""
 
-LOOKS: Final = 10
-LONGEST_LOOK: Final = 0.05
-"""Times that a sweep looks again at what others have locked, and seconds between two: a claim has a row for a moment,
-an open transaction for as long as it likes."""
+PAUSES: Final = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+"""Seconds after which a sweep looks again at what others have locked: a claim has a row for a moment, an open transaction
+for as long as it likes."""
 
 _tickets: Final = random.Random()
 """Not the module's own source, which an application may seed: a token is never to come again."""
@@ -174,7 +173,7 @@ async def claim(on: Session, queue: str, worker_ids: Sequence[str], plan: Plan) 
     )
     received = time()
     *taken, tail = rows
-    is_again, now, took, next_at = tail[3], tail[4], tail[6], tail[10]
+    is_again, now, took, is_slow, next_at = tail[3], tail[4], tail[6], tail[7], tail[10]
     claimed = None
     if not is_again and (taken or plan.is_full):
         jobs = [_claimed(row, queue, ticket) for row in taken]
@@ -182,7 +181,7 @@ async def claim(on: Session, queue: str, worker_ids: Sequence[str], plan: Plan) 
         if len(jobs) < wanted and not plan.is_full:
             next_at = min(shift(now, plan.pause), MAX_INSTANT if next_at is None else next_at)
         claimed = Claimed(jobs, next_at)
-    return Answer(claimed, now, sent, received, took)
+    return Answer(claimed, now, sent, received, took, bool(is_slow))
 
 
 async def settle(
@@ -195,19 +194,15 @@ async def settle(
 
 
 async def sweep(on: Session, queue: str) -> int:
-    before: int | None = None
-    total, moved = 0, 0
-    looks_left = LOOKS
-    while True:
-        ((before, moved, is_left),) = await on.fetch(_SQL["sweep"], queue, before, SWEPT_AT_ONCE)
-        total += int(moved)
+    """Move what qualified when it began, in several commits; what others have locked for long is passed over."""
+    total, before, is_left = await _sweep_once(on, queue, None)
+    for pause in PAUSES:
         if not is_left:
-            return total
-        if moved < SWEPT_AT_ONCE:
-            if not looks_left:
-                return total
-            looks_left -= 1
-            await asyncio.sleep(LONGEST_LOOK / LOOKS)
+            break
+        await asyncio.sleep(pause)
+        moved, before, is_left = await _sweep_once(on, queue, before)
+        total += moved
+    return total
 
 
 async def purge(on: Session, queue: str, older_than: int) -> int:
@@ -217,6 +212,23 @@ async def purge(on: Session, queue: str, older_than: int) -> int:
 
 async def names(on: Session) -> list[str]:
     return sorted(name for (name,) in await on.fetch(_SQL["names"]))
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+async def _sweep_once(on: Session, queue: str, before: int | None) -> tuple[int, int, bool]:
+    """Give how many rows that qualified at an instant (None: now) were moved, that instant, and if others have more."""
+    total = 0
+    cursor: Sequence[int | None] = (None, None, None)
+    while True:
+        ((instant, moved, is_left, *cursor),) = await on.fetch(
+            _SQL["sweep"], queue, before, SWEPT_AT_ONCE, *cursor
+        )
+        before = instant
+        total += moved
+        if cursor[0] is None:
+            return total, instant, is_left
 
 
 # ---------------------------------------------------------------- rows

@@ -1,14 +1,106 @@
 -- What becomes of jobs, where it takes more than one statement: a function is one round trip, and a backend plans each
--- of its statements once. What is switched off for a function is what a planner with old statistics likes too well: a
--- plan that was made while a table was empty is kept when there are a million rows.
+-- of its statements once. Such a plan may be made while a table is empty and serve when there are a million rows, so
+-- nothing is left to the planner: what is switched off leaves one way to every row, its index in its order; rows that are
+-- locked are changed by their ctid, which nobody else can change meanwhile; and coalesce keeps deadlines that are compared
+-- from leading into job_held, past what is dead and not cleaned away. All of that costs 0.5 µs a setting and a call.
 
--- Take jobs. First put in its place what time has moved, in portions: a call that met more than one portion takes nothing
--- and is to be made again. Then the rows in line, level by level of priority, each level by one search in the index: the
--- delayed rows of a level are not walked past. With marks (levels, high to low, and for each the run_at to begin at) the
--- walk passes what was claimed before and cannot be cleaned away; levels that have no mark are walked whole, so only rows
--- below a mark wait for a call without marks. Looks at deadlines and expiries begin after looked, then.
+-- Move locked rows to the dead. Its callers have switched sequential scans off.
+CREATE FUNCTION {schema}.bury(spots tid[], instant bigint, reason text)
+RETURNS void
+LANGUAGE plpgsql
+AS $body$
+BEGIN
+    WITH gone AS (
+        DELETE FROM {schema}.job AS j
+        WHERE j.ctid = ANY (spots)
+        RETURNING
+            j.id, j.priority, j.run_at, j.attempts, j.max_attempts, j.visibility_timeout, j.base_delay, j.created_at,
+            j.expires_at, j.scheduled_for, j.queue, j.payload, j.headers
+    )
+    INSERT INTO {schema}.dead (
+        id, priority, run_at, attempts, max_attempts, visibility_timeout, base_delay, created_at, expires_at,
+        scheduled_for, queue, payload, headers, died_at, last_error
+    )
+    SELECT
+        g.id, g.priority, g.run_at, g.attempts, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
+        g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, instant, reason
+    FROM gone AS g;
+END
+$body$;
+
+-- Put what time has moved in its place, so many rows of each kind, and say whether that was all and how many came in line.
+-- Rows that others have locked are passed over. Lapses and expiries up to and including since were seen to before.
+CREATE FUNCTION {schema}.tidy(
+    in_queue text, instant bigint, since bigint, portion bigint, OUT is_done boolean, OUT lined_up bigint
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET enable_incremental_sort = off
+AS $body$
+DECLARE
+    burials CONSTANT bigint := 1000;
+    spots tid[];
+    least_expiry bigint := since;
+BEGIN
+    -- Lapsed rows with attempts left get their old place in line; they read as claimed until somebody takes them.
+    spots := ARRAY(
+        SELECT j.ctid FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.place = 1 AND j.deadline > since AND j.deadline <= instant
+        ORDER BY j.deadline, j.id LIMIT portion FOR UPDATE SKIP LOCKED
+    );
+    UPDATE {schema}.job AS j SET place = 0 WHERE j.ctid = ANY (spots);
+    is_done := cardinality(spots) < portion;
+    lined_up := cardinality(spots);
+    IF lined_up > 0 THEN
+        least_expiry := -9223372036854775808; -- some of them may have expired long ago
+    END IF;
+    -- Expired rows are taken out of the line, each once: or every claim would walk past all of them.
+    spots := ARRAY(
+        SELECT j.ctid FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.place = 0 AND j.expires_at > least_expiry AND j.expires_at <= instant
+        ORDER BY j.expires_at, j.id LIMIT portion FOR UPDATE SKIP LOCKED
+    );
+    UPDATE {schema}.job AS j SET place = 3 WHERE j.ctid = ANY (spots);
+    is_done := is_done AND cardinality(spots) < portion;
+    -- What a clock stepped back has not expired after all is put back in line,
+    spots := ARRAY(
+        SELECT j.ctid FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.place = 3 AND j.expires_at > instant
+        ORDER BY j.expires_at, j.id LIMIT portion FOR UPDATE SKIP LOCKED
+    );
+    UPDATE {schema}.job AS j SET place = 0 WHERE j.ctid = ANY (spots);
+    is_done := is_done AND cardinality(spots) < portion;
+    lined_up := lined_up + cardinality(spots);
+    -- and what it has not let lapse after all is taken out of line.
+    spots := ARRAY(
+        SELECT j.ctid FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.place = 0 AND j.deadline > instant
+        ORDER BY j.deadline, j.id LIMIT portion FOR UPDATE SKIP LOCKED
+    );
+    UPDATE {schema}.job AS j SET place = CASE WHEN j.attempts < j.max_attempts THEN 1 ELSE 2 END
+    WHERE j.ctid = ANY (spots);
+    is_done := is_done AND cardinality(spots) < portion;
+    IF is_done THEN -- with the last portion: a claim buries so many, however many portions it takes
+        spots := ARRAY(
+            SELECT j.ctid FROM {schema}.job AS j
+            WHERE j.queue = in_queue AND j.place = 2 AND j.deadline > since AND j.deadline <= instant
+            ORDER BY j.deadline, j.id LIMIT burials FOR UPDATE SKIP LOCKED
+        );
+        PERFORM {schema}.bury(spots, instant, 'visibility timeout lapsed on the last attempt');
+    END IF;
+END
+$body$;
+
+-- Take jobs. First what time has moved is put in its place; a call that met more than a portion of it takes nothing and is
+-- to be made again. Then the rows in line, level by level of priority, each level by one search in the index: the delayed
+-- rows of a level are not walked past. With marks (levels, high to low, and for each the run_at to begin at) the walk passes
+-- what was claimed before and cannot be cleaned away; what has no mark is walked whole, so only rows below a mark wait for
+-- a call without marks. looked, then, is the instant up to which lapses and expiries were seen to.
 -- The last row is no job, its id is NULL: run_at is now, deadline the instant at which it is worth asking again,
--- attempts the microseconds that it took, priority 1 if it is to be called again.
+-- attempts the microseconds that it took, priority 1 if it is to be called again, max_attempts 1 if its looks were slow:
+-- each finds one row, so what takes long is the walk there, past what is dead and not cleaned away.
 CREATE FUNCTION {schema}.claim(
     in_queue text, workers text[], wanted bigint, ticket bigint, levels bigint[], marks bigint[], looked bigint
 )
@@ -22,198 +114,148 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
 SET enable_incremental_sort = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $body$
 #variable_conflict use_column
 DECLARE
     portion CONSTANT bigint := 10000;
-    burials CONSTANT bigint := 1000;
+    slow CONSTANT interval := '0.5 ms';
+    lowest CONSTANT bigint := -9223372036854775808;
+    highest CONSTANT bigint := 9223372036854775807;
     instant CONSTANT bigint := {schema}.now();
     began CONSTANT timestamptz := clock_timestamp();
-    since bigint := coalesce(looked, -9223372036854775808);
-    known bigint[] := coalesce(levels, '{}');
-    moved bigint;
-    lapsed bigint := 0;
+    since CONSTANT bigint := coalesce(looked, lowest);
+    known bigint[] := levels;
     is_done boolean := true;
-    taken bigint[] := '{}';
-    more bigint[];
-    high bigint := 9223372036854775807;
+    lined_up bigint := 0;
+    look_began timestamptz := began;
+    looking interval;
+    looks bigint := 1;
+    taken tid[] := '{}';
+    high bigint := highest;
     low bigint;
     level bigint;
-    begins bigint;
-    next_at bigint;
     at bigint;
+    next_at bigint;
 BEGIN
-    IF EXISTS (SELECT FROM {schema}.job AS j
-               WHERE j.queue = in_queue AND j.place = 1 AND j.deadline > since AND j.deadline <= instant)
-        OR EXISTS (SELECT FROM {schema}.job AS j
-                   WHERE j.queue = in_queue AND j.place = 2 AND j.deadline > since AND j.deadline <= instant)
-        OR EXISTS (SELECT FROM {schema}.job AS j
-                   WHERE j.queue = in_queue AND j.place = 0 AND j.expires_at > since AND j.expires_at <= instant)
-        OR EXISTS (SELECT FROM {schema}.job AS j
-                   WHERE j.queue = in_queue AND j.place = 3 AND j.expires_at > instant)
-        OR EXISTS (SELECT FROM {schema}.job AS j
-                   WHERE j.queue = in_queue AND j.place = 0 AND j.deadline > instant)
-    THEN
-        -- Lapsed rows with attempts left get their old place in line; they read as claimed until somebody takes them.
-        UPDATE {schema}.job AS j SET place = 0
-        WHERE j.queue = in_queue AND j.id = ANY (ARRAY(
-            SELECT r.id FROM {schema}.job AS r
-            WHERE r.queue = in_queue AND r.place = 1 AND r.deadline > since AND r.deadline <= instant
-            ORDER BY r.deadline, r.id LIMIT portion FOR UPDATE SKIP LOCKED
-        ));
-        GET DIAGNOSTICS lapsed = ROW_COUNT;
-        is_done := lapsed < portion;
-        -- Expired rows are taken out of the line, each once: or every claim would walk past all of them.
-        UPDATE {schema}.job AS j SET place = 3
-        WHERE j.queue = in_queue AND j.id = ANY (ARRAY(
-            SELECT r.id FROM {schema}.job AS r
-            WHERE r.queue = in_queue AND r.place = 0 AND r.expires_at <= instant
-                AND (lapsed > 0 OR r.expires_at > since)
-            ORDER BY r.expires_at, r.id LIMIT portion FOR UPDATE SKIP LOCKED
-        ));
-        GET DIAGNOSTICS moved = ROW_COUNT;
-        is_done := is_done AND moved < portion;
-        -- What a clock stepped back has not expired after all is put back in line,
-        UPDATE {schema}.job AS j SET place = 0
-        WHERE j.queue = in_queue AND j.id = ANY (ARRAY(
-            SELECT r.id FROM {schema}.job AS r
-            WHERE r.queue = in_queue AND r.place = 3 AND r.expires_at > instant
-            ORDER BY r.expires_at, r.id LIMIT portion FOR UPDATE SKIP LOCKED
-        ));
-        GET DIAGNOSTICS moved = ROW_COUNT;
-        is_done := is_done AND moved < portion;
-        lapsed := lapsed + moved;
-        -- and what it has not let lapse after all is taken out of line.
-        UPDATE {schema}.job AS j SET place = CASE WHEN j.attempts < j.max_attempts THEN 1 ELSE 2 END
-        WHERE j.queue = in_queue AND j.id = ANY (ARRAY(
-            SELECT r.id FROM {schema}.job AS r
-            WHERE r.queue = in_queue AND r.place = 0 AND r.deadline > instant
-            ORDER BY r.deadline, r.id LIMIT portion FOR UPDATE SKIP LOCKED
-        ));
-        GET DIAGNOSTICS moved = ROW_COUNT;
-        is_done := is_done AND moved < portion;
-        IF is_done THEN -- with the last portion: a claim buries so many, however many portions it takes
-            WITH gone AS (
-                DELETE FROM {schema}.job AS j
-                WHERE j.queue = in_queue AND j.id = ANY (ARRAY(
-                    SELECT r.id FROM {schema}.job AS r
-                    WHERE r.queue = in_queue AND r.place = 2 AND r.deadline > since AND r.deadline <= instant
-                    ORDER BY r.deadline, r.id LIMIT burials FOR UPDATE SKIP LOCKED
-                ))
-                RETURNING
-                    j.id, j.priority, j.run_at, j.attempts, j.max_attempts, j.visibility_timeout, j.base_delay,
-                    j.created_at, j.expires_at, j.scheduled_for, j.queue, j.payload, j.headers
-            )
-            INSERT INTO {schema}.dead (
-                id, priority, run_at, attempts, max_attempts, visibility_timeout, base_delay, created_at, expires_at,
-                scheduled_for, queue, payload, headers, died_at, last_error
-            )
-            SELECT
-                g.id, g.priority, g.run_at, g.attempts, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
-                g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, instant,
-                'visibility timeout lapsed on the last attempt'
-            FROM gone AS g;
-        END IF;
-        IF lapsed > 0 THEN
+    IF coalesce(
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 1 AND j.deadline > since AND j.deadline <= instant
+         ORDER BY j.deadline, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 2 AND j.deadline > since AND j.deadline <= instant
+         ORDER BY j.deadline, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 0 AND j.expires_at > since AND j.expires_at <= instant
+         ORDER BY j.expires_at, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 3 AND j.expires_at > instant
+         ORDER BY j.expires_at, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 0 AND j.deadline > instant
+         ORDER BY j.deadline, j.id LIMIT 1),
+        false
+    ) THEN
+        looking := clock_timestamp() - look_began;
+        SELECT t.is_done, t.lined_up INTO is_done, lined_up FROM {schema}.tidy(in_queue, instant, since, portion) AS t;
+        IF lined_up > 0 THEN
             known := '{}'; -- their places are below any mark
         END IF;
+    ELSE
+        looking := clock_timestamp() - look_began;
     END IF;
 
-    IF is_done THEN
-        <<bands>>
-        FOR i IN 1 .. cardinality(known) + 1 LOOP
-            -- The levels between this mark and the one before, each found by the first of its rows.
-            low := CASE
-                WHEN i > cardinality(known) THEN -9223372036854775808
-                WHEN known[i] = 9223372036854775807 THEN NULL
-                ELSE known[i] + 1
-            END;
-            WHILE high >= low LOOP
-                SELECT j.priority, j.run_at INTO level, at FROM {schema}.job AS j
-                WHERE j.queue = in_queue AND j.place = 0 AND j.priority <= high AND j.priority >= low
-                ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1;
-                EXIT WHEN NOT FOUND;
-                IF at <= instant THEN
-                    more := ARRAY(
-                        SELECT j.id FROM {schema}.job AS j
-                        WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at <= instant
-                            AND (j.expires_at IS NULL OR j.expires_at > instant)
-                            AND (j.deadline IS NULL OR j.deadline <= instant)
-                        ORDER BY j.run_at, j.id LIMIT wanted - cardinality(taken) FOR UPDATE SKIP LOCKED
-                    );
-                    taken := taken || more;
-                    EXIT bands WHEN cardinality(taken) >= wanted;
-                    SELECT j.run_at INTO at FROM {schema}.job AS j
-                    WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at > instant
-                    ORDER BY j.run_at, j.id LIMIT 1;
-                END IF;
-                next_at := least(next_at, at);
-                EXIT WHEN level = -9223372036854775808;
-                high := level - 1;
-            END LOOP;
-            EXIT WHEN i > cardinality(known);
-            level := known[i];
-            begins := marks[i];
-            more := ARRAY(
-                SELECT j.id FROM {schema}.job AS j
-                WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at >= begins
-                    AND j.run_at <= instant
-                    AND (j.expires_at IS NULL OR j.expires_at > instant)
-                    AND (j.deadline IS NULL OR j.deadline <= instant)
-                ORDER BY j.run_at, j.id LIMIT wanted - cardinality(taken) FOR UPDATE SKIP LOCKED
-            );
-            taken := taken || more;
-            EXIT WHEN cardinality(taken) >= wanted;
-            SELECT j.run_at INTO at FROM {schema}.job AS j
-            WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at > instant
-            ORDER BY j.run_at, j.id LIMIT 1;
+    <<bands>>
+    FOR i IN 1 .. CASE WHEN is_done THEN cardinality(known) + 1 ELSE 0 END LOOP
+        -- The levels above this mark and below the one before, each found by the first of its rows.
+        low := CASE WHEN i > cardinality(known) THEN lowest WHEN known[i] < highest THEN known[i] + 1 END;
+        WHILE high >= low LOOP
+            look_began := clock_timestamp();
+            SELECT j.priority, j.run_at INTO level, at FROM {schema}.job AS j
+            WHERE j.queue = in_queue AND j.place = 0 AND j.priority <= high AND j.priority >= low
+            ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1;
+            looking := looking + (clock_timestamp() - look_began);
+            looks := looks + 1;
+            EXIT WHEN level IS NULL;
+            IF at <= instant THEN
+                taken := taken || ARRAY(
+                    SELECT j.ctid FROM {schema}.job AS j
+                    WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at <= instant
+                        AND coalesce(j.expires_at > instant, true) AND coalesce(j.deadline <= instant, true)
+                    ORDER BY j.run_at, j.id LIMIT wanted - cardinality(taken) FOR UPDATE SKIP LOCKED
+                );
+                EXIT bands WHEN cardinality(taken) >= wanted;
+                SELECT j.run_at INTO at FROM {schema}.job AS j
+                WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at > instant
+                ORDER BY j.run_at, j.id LIMIT 1;
+            END IF;
             next_at := least(next_at, at);
-            EXIT WHEN level = -9223372036854775808;
+            EXIT bands WHEN level = lowest;
             high := level - 1;
         END LOOP;
-        IF cardinality(workers) = 1 THEN
-            RETURN QUERY
-            UPDATE {schema}.job AS j
-            SET
-                place = CASE WHEN j.attempts + 1 < j.max_attempts THEN 1 ELSE 2 END, attempts = j.attempts + 1,
-                worker_id = workers[1], deadline = {schema}.shift(instant, j.visibility_timeout), token = ticket # j.id
-            WHERE j.queue = in_queue AND j.id = ANY (taken)
-            RETURNING
-                j.id, j.payload, j.headers, j.priority, j.run_at, j.expires_at, j.attempts, j.max_attempts,
-                j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error,
-                j.worker_id;
-        ELSIF cardinality(taken) > 0 THEN
-            RETURN QUERY
-            UPDATE {schema}.job AS j
-            SET
-                place = CASE WHEN j.attempts + 1 < j.max_attempts THEN 1 ELSE 2 END, attempts = j.attempts + 1,
-                worker_id = t.worker, deadline = {schema}.shift(instant, j.visibility_timeout), token = ticket # j.id
-            FROM unnest(taken, workers) AS t (id, worker)
-            WHERE j.queue = in_queue AND j.id = ANY (taken) AND j.id = t.id
-            RETURNING
-                j.id, j.payload, j.headers, j.priority, j.run_at, j.expires_at, j.attempts, j.max_attempts,
-                j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error,
-                j.worker_id;
-        END IF;
-        IF cardinality(taken) < wanted THEN
-            -- Asked after the claim: what it took lapses too.
-            SELECT j.deadline INTO at FROM {schema}.job AS j
-            WHERE j.queue = in_queue AND j.place = 1 AND j.deadline > instant
-            ORDER BY j.deadline, j.id LIMIT 1;
-            next_at := least(next_at, at);
-        END IF;
+        EXIT WHEN i > cardinality(known);
+        level := known[i];
+        low := marks[i];
+        taken := taken || ARRAY(
+            SELECT j.ctid FROM {schema}.job AS j
+            WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at >= low AND j.run_at <= instant
+                AND coalesce(j.expires_at > instant, true) AND coalesce(j.deadline <= instant, true)
+            ORDER BY j.run_at, j.id LIMIT wanted - cardinality(taken) FOR UPDATE SKIP LOCKED
+        );
+        EXIT WHEN cardinality(taken) >= wanted OR level = lowest;
+        SELECT j.run_at INTO at FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at > instant
+        ORDER BY j.run_at, j.id LIMIT 1;
+        next_at := least(next_at, at);
+        high := level - 1;
+    END LOOP;
+
+    IF cardinality(workers) = 1 THEN
+        RETURN QUERY
+        UPDATE {schema}.job AS j
+        SET
+            place = CASE WHEN j.attempts + 1 < j.max_attempts THEN 1 ELSE 2 END, attempts = j.attempts + 1,
+            worker_id = workers[1], deadline = {schema}.shift(instant, j.visibility_timeout), token = ticket # j.id
+        WHERE j.ctid = ANY (taken)
+        RETURNING
+            j.id, j.payload, j.headers, j.priority, j.run_at, j.expires_at, j.attempts, j.max_attempts,
+            j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error, j.worker_id;
+    ELSE
+        RETURN QUERY
+        UPDATE {schema}.job AS j
+        SET
+            place = CASE WHEN j.attempts + 1 < j.max_attempts THEN 1 ELSE 2 END, attempts = j.attempts + 1,
+            worker_id = t.worker, deadline = {schema}.shift(instant, j.visibility_timeout), token = ticket # j.id
+        FROM unnest(taken, workers[: cardinality(taken)]) AS t (spot, worker)
+        WHERE j.ctid = t.spot
+        RETURNING
+            j.id, j.payload, j.headers, j.priority, j.run_at, j.expires_at, j.attempts, j.max_attempts,
+            j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error, j.worker_id;
     END IF;
-    IF lapsed > cardinality(taken) THEN -- more work than ours
+    IF is_done AND looked IS NULL AND cardinality(taken) < wanted THEN
+        -- Asked after the claim: what it took lapses too.
+        look_began := clock_timestamp();
+        SELECT j.deadline INTO at FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.place = 1 AND j.deadline > instant
+        ORDER BY j.deadline, j.id LIMIT 1;
+        looking := looking + (clock_timestamp() - look_began);
+        looks := looks + 1;
+        next_at := least(next_at, at);
+    END IF;
+    IF lined_up > cardinality(taken) THEN -- more work than ours
         PERFORM pg_notify({channel}, {schema}.wake_text('q', in_queue));
     END IF;
     RETURN QUERY SELECT
         NULL::bigint, NULL::bytea, NULL::bytea, CASE WHEN is_done THEN 0 ELSE 1 END::bigint, instant, NULL::bigint,
-        (extract(epoch FROM clock_timestamp() - began) * 1000000)::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-        next_at, NULL::bigint, NULL::bigint, NULL::text, NULL::text;
+        (extract(epoch FROM clock_timestamp() - began) * 1000000)::bigint,
+        CASE WHEN looking > looks * slow THEN 1 ELSE 0 END::bigint, NULL::bigint, NULL::bigint, next_at, NULL::bigint,
+        NULL::bigint, NULL::text, NULL::text;
 END
 $body$;
 
--- Forget jobs of one queue whose very claims are live. Gives now, and the ids that were there; ids are ascending.
+-- Forget jobs of one queue whose very claims are live; ids are ascending, so that two calls never wait for each other
+-- crosswise. Gives now, and the ids that were there (NULL: none).
 CREATE FUNCTION {schema}.ack(
     in_queue text, ids bigint[], tokens bigint[], patience bigint, OUT instant bigint, OUT gone bigint[]
 )
@@ -223,23 +265,25 @@ SET enable_bitmapscan = off
 AS $body$
 DECLARE
     waits CONSTANT text := current_setting('lock_timeout');
+    spots tid[];
 BEGIN
     instant := {schema}.now();
     PERFORM set_config('lock_timeout', patience::text, true);
-    WITH acked AS (
-        DELETE FROM {schema}.job AS j
-        USING unnest(ids, tokens) AS a (id, token)
-        WHERE j.queue = in_queue AND j.id = ANY (ids) AND j.id = a.id AND j.token = a.token AND j.deadline > instant
-        RETURNING j.id
-    )
-    SELECT array_agg(acked.id) INTO gone FROM acked;
+    SELECT array_agg(live.spot), array_agg(live.id) INTO spots, gone
+    FROM unnest(ids, tokens) AS a (id, token)
+    CROSS JOIN LATERAL (
+        SELECT j.ctid AS spot, j.id FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.id = a.id AND j.token = a.token AND coalesce(j.deadline > instant, false)
+        FOR UPDATE
+    ) AS live;
+    DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
     PERFORM set_config('lock_timeout', waits, true);
 END
 $body$;
 
 -- Change jobs one after the other, each by itself; gives for each the instant at which it took effect, or NULL where it
 -- did not. Kinds: 1 ack, 2 retry, 3 fail, 4 release, 5 heartbeat, 6 cancel, 7 redrive. All rows are locked first, in one
--- order: two calls never wait for each other crosswise.
+-- order, so that two calls never wait for each other crosswise.
 CREATE FUNCTION {schema}.settle(
     kinds bigint[], queues text[], ids bigint[], tokens bigint[], amounts bigint[], errors text[], texts text[],
     patience bigint
@@ -248,14 +292,13 @@ RETURNS bigint[]
 LANGUAGE plpgsql
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
 AS $body$
 #variable_conflict use_column
 DECLARE
     waits CONSTANT text := current_setting('lock_timeout');
     instant CONSTANT bigint := {schema}.now();
     answer bigint[] := '{}';
+    spots tid[];
     found bigint;
     at bigint;
     s record;
@@ -276,44 +319,34 @@ BEGIN
         FROM unnest(kinds, queues, ids, tokens, amounts, errors) AS u (kind, queue, id, token, amount, error)
     LOOP
         at := instant;
+        IF s.kind <= 5 THEN
+            spots := ARRAY(
+                SELECT j.ctid FROM {schema}.job AS j
+                WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND coalesce(j.deadline > instant, false)
+            );
+            found := cardinality(spots);
+        END IF;
         CASE s.kind
         WHEN 1 THEN
-            DELETE FROM {schema}.job AS j
-            WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND j.deadline > instant;
+            DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
         WHEN 2 THEN
             UPDATE {schema}.job AS j
             SET
                 place = 0, worker_id = NULL, deadline = NULL, token = NULL,
                 run_at = {schema}.shift(instant, s.amount), retry_error = s.error
-            WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND j.deadline > instant;
+            WHERE j.ctid = ANY (spots);
         WHEN 3 THEN
-            WITH gone AS (
-                DELETE FROM {schema}.job AS j
-                WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND j.deadline > instant
-                RETURNING
-                    j.id, j.priority, j.run_at, j.attempts, j.max_attempts, j.visibility_timeout, j.base_delay,
-                    j.created_at, j.expires_at, j.scheduled_for, j.queue, j.payload, j.headers
-            )
-            INSERT INTO {schema}.dead (
-                id, priority, run_at, attempts, max_attempts, visibility_timeout, base_delay, created_at, expires_at,
-                scheduled_for, queue, payload, headers, died_at, last_error
-            )
-            SELECT
-                g.id, g.priority, g.run_at, g.attempts, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
-                g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, instant, s.error
-            FROM gone AS g;
+            PERFORM {schema}.bury(spots, instant, s.error);
         WHEN 4 THEN
             UPDATE {schema}.job AS j
             SET place = 0, worker_id = NULL, deadline = NULL, token = NULL, attempts = j.attempts - 1
-            WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND j.deadline > instant;
+            WHERE j.ctid = ANY (spots);
         WHEN 5 THEN
             at := {schema}.shift(instant, s.amount);
-            UPDATE {schema}.job AS j
-            SET deadline = at
-            WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND j.deadline > instant;
+            UPDATE {schema}.job AS j SET deadline = at WHERE j.ctid = ANY (spots);
         WHEN 6 THEN
-            DELETE FROM {schema}.job AS j
-            WHERE j.queue = s.queue AND j.id = s.id AND j.deadline IS NULL;
+            DELETE FROM {schema}.job AS j WHERE j.queue = s.queue AND j.id = s.id AND j.deadline IS NULL;
+            GET DIAGNOSTICS found = ROW_COUNT;
         WHEN 7 THEN
             WITH gone AS (
                 DELETE FROM {schema}.dead AS d
@@ -330,8 +363,8 @@ BEGIN
                 g.id, g.priority, instant, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
                 g.scheduled_for, g.queue, g.payload, g.headers
             FROM gone AS g;
+            GET DIAGNOSTICS found = ROW_COUNT;
         END CASE;
-        GET DIAGNOSTICS found = ROW_COUNT;
         answer := answer || CASE WHEN found > 0 THEN at END;
     END LOOP;
     PERFORM pg_notify({channel}, t.text) FROM unnest(texts) AS t (text);
@@ -340,10 +373,13 @@ BEGIN
 END
 $body$;
 
--- Move a portion of what qualified at an instant (NULL: now) to the dead, and pass over what others have locked. Gives
--- that instant, how many were moved, and whether anything is left that qualifies.
+-- Move a portion of what qualified at an instant (NULL: now) to the dead, and pass over what others have locked. It goes
+-- on behind a cursor (NULL: from the start): four stages for the expired of each place, then one for the lapsed, and within
+-- a stage an instant and an id. Gives that instant, how many were moved, where to go on (a stage of NULL: it is through),
+-- and then whether anything is left, which others have locked.
 CREATE FUNCTION {schema}.sweep(
-    in_queue text, before bigint, portion bigint, OUT instant bigint, OUT moved bigint, OUT is_left boolean
+    in_queue text, before bigint, portion bigint, INOUT stage bigint, INOUT at bigint, INOUT id bigint,
+    OUT instant bigint, OUT moved bigint, OUT is_left boolean
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off
@@ -353,57 +389,63 @@ SET enable_incremental_sort = off
 AS $body$
 #variable_conflict use_column
 DECLARE
+    lowest CONSTANT bigint := -9223372036854775808;
     died CONSTANT bigint := {schema}.now();
-    found bigint[];
-    reason text;
+    spots tid[];
+    instants bigint[];
+    ids bigint[];
+    after_at bigint := coalesce(at, lowest);
+    after_id bigint := coalesce(id, lowest);
+    met bigint;
 BEGIN
     instant := coalesce(before, died);
     moved := 0;
-    is_left := false;
-    FOR spot IN 0 .. 4 LOOP
-        IF spot < 4 THEN
-            reason := 'expired';
-            found := ARRAY(
-                SELECT j.id FROM {schema}.job AS j
-                WHERE j.queue = in_queue AND j.place = spot::smallint AND j.expires_at <= instant
-                    AND (j.deadline IS NULL OR j.deadline <= instant)
+    FOR n IN coalesce(stage, 0) .. 4 LOOP
+        IF n < 4 THEN
+            SELECT array_agg(f.spot), array_agg(f.at), array_agg(f.id) INTO spots, instants, ids
+            FROM (
+                SELECT j.ctid AS spot, j.expires_at AS at, j.id FROM {schema}.job AS j
+                WHERE j.queue = in_queue AND j.place = n::smallint AND (j.expires_at, j.id) > (after_at, after_id)
+                    AND j.expires_at <= instant AND coalesce(j.deadline <= instant, true)
                 ORDER BY j.expires_at, j.id LIMIT portion - moved FOR UPDATE SKIP LOCKED
-            );
+            ) AS f;
+            PERFORM {schema}.bury(spots, died, 'expired');
         ELSE
-            reason := 'visibility timeout lapsed on the last attempt';
-            found := ARRAY(
-                SELECT j.id FROM {schema}.job AS j
-                WHERE j.queue = in_queue AND j.place = 2 AND j.deadline <= instant
+            SELECT array_agg(f.spot), array_agg(f.at), array_agg(f.id) INTO spots, instants, ids
+            FROM (
+                SELECT j.ctid AS spot, j.deadline AS at, j.id FROM {schema}.job AS j
+                WHERE j.queue = in_queue AND j.place = 2 AND (j.deadline, j.id) > (after_at, after_id)
+                    AND j.deadline <= instant
                 ORDER BY j.deadline, j.id LIMIT portion - moved FOR UPDATE SKIP LOCKED
-            );
+            ) AS f;
+            PERFORM {schema}.bury(spots, died, 'visibility timeout lapsed on the last attempt');
         END IF;
-        WITH gone AS (
-            DELETE FROM {schema}.job AS j
-            WHERE j.queue = in_queue AND j.id = ANY (found)
-            RETURNING
-                j.id, j.priority, j.run_at, j.attempts, j.max_attempts, j.visibility_timeout, j.base_delay,
-                j.created_at, j.expires_at, j.scheduled_for, j.queue, j.payload, j.headers
-        )
-        INSERT INTO {schema}.dead (
-            id, priority, run_at, attempts, max_attempts, visibility_timeout, base_delay, created_at, expires_at,
-            scheduled_for, queue, payload, headers, died_at, last_error
-        )
-        SELECT
-            g.id, g.priority, g.run_at, g.attempts, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
-            g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, died, reason
-        FROM gone AS g;
-        moved := moved + cardinality(found);
-        is_left := moved >= portion;
-        EXIT WHEN is_left;
+        met := coalesce(cardinality(spots), 0);
+        moved := moved + met;
+        IF moved >= portion THEN
+            stage := n;
+            at := instants[met];
+            id := ids[met];
+            RETURN;
+        END IF;
+        after_at := lowest;
+        after_id := lowest;
     END LOOP;
-    IF NOT is_left THEN
-        is_left := EXISTS (
-            SELECT FROM {schema}.job AS j
-            WHERE j.queue = in_queue AND j.place IN (0, 1, 2, 3) AND j.expires_at <= instant
-                AND (j.deadline IS NULL OR j.deadline <= instant)
-        ) OR EXISTS (
-            SELECT FROM {schema}.job AS j WHERE j.queue = in_queue AND j.place = 2 AND j.deadline <= instant
-        );
-    END IF;
+    stage := NULL;
+    is_left := coalesce(
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 0 AND j.expires_at <= instant AND coalesce(j.deadline <= instant, true)
+         ORDER BY j.expires_at, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 1 AND j.expires_at <= instant AND coalesce(j.deadline <= instant, true)
+         ORDER BY j.expires_at, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 2 AND j.deadline <= instant
+         ORDER BY j.deadline, j.id LIMIT 1),
+        (SELECT true FROM {schema}.job AS j
+         WHERE j.queue = in_queue AND j.place = 3 AND j.expires_at <= instant AND coalesce(j.deadline <= instant, true)
+         ORDER BY j.expires_at, j.id LIMIT 1),
+        false
+    );
 END
 $body$;

@@ -226,9 +226,9 @@ SELECT
     );
 
 -- name: sweep
--- Move a portion of what qualified at an instant to the dead.
-SELECT instant, moved, is_left
-FROM {schema}.sweep($1::text, $2::bigint, $3::bigint);
+-- Move a portion of what qualified at an instant to the dead, behind a cursor.
+SELECT instant, moved, is_left, stage, at, id
+FROM {schema}.sweep($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint);
 
 -- name: purge
 -- Delete dead rows that died before an instant, or all of them.
