@@ -11,7 +11,7 @@ from alkstore import DatabaseError, SchemaMismatch
 from alkstore.migrations import Migration
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.contract_server import Server
-from alkstore_pg.engine import PgStore
+from alkstore_pg.engine import PgStore, alkstore_engine
 from alkstore_pg.errors import was_lost
 from alkstore_pg.pool import Pool
 from alkstore_pg.schema import MIGRATIONS, grants, look, migrate, pending, script
@@ -336,3 +336,26 @@ async def test_preparing_twice_on_one_pool_changes_nothing(dsn: str) -> None:
     async with pool_of(options) as pool:
         for _ in range(2):
             await prepare(pool, options, ServerClock())
+
+
+# ---------------------------------------------------------------- the command line
+
+
+async def test_the_command_makes_a_schema_that_the_application_may_not_make(
+    dsn: str, role: str, pool: Pool
+) -> None:
+    options: dict[str, object] = {"schema": "Job's"}
+    hooks = alkstore_engine()
+    assert hooks.migrate is not None
+    assert hooks.migration_sql is not None
+    connection = await asyncpg.connect(dsn)
+
+    printed = await hooks.migration_sql(dsn, options, "Shop 'n' Go")
+    assert await rows(pool, "SELECT FROM pg_namespace WHERE nspname = 'Job''s'") == []
+    await connection.execute(printed)
+    assert await hooks.migrate(dsn, options) == ()
+    assert await hooks.migration_sql(role, options, None) == ""
+    await opened(role, schema="Job's", migrate=False)
+
+    assert len(await hooks.migrate(dsn, {"schema": "other"})) == LATEST
+    await connection.close()

@@ -1,12 +1,13 @@
 """The hook by which an engine's distribution makes itself known, and what it says about itself."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pluggy
 
 if TYPE_CHECKING:  # the store imports what imports this module
+    from alkstore.migrations import Migration
     from alkstore.store import Store
 
 __all__ = ["GROUP", "EngineRegistration", "alkstore_engine", "hookimpl", "hookspec"]
@@ -32,6 +33,11 @@ class EngineRegistration:
         options: Names of its own options, beside those that every engine takes.
         durable: Storage outlives the process; if it does not, opening by URL logs a warning.
         omitted: Row id to the reason why this engine cannot express that row.
+        migrate: Brings the storage of a URL up to date, as opening does, and gives what that took, in order; None where
+            nothing is migrated. It gets what ``open`` gets.
+        migration_sql: Gives as a script what ``migrate`` would do, empty if that is nothing, and changes nothing. With a
+            third argument, a role's name, also what lets that role use the storage, and no more; `InvalidArgument`
+            where there are no roles.
 
     Rows: VER-02.
     """
@@ -44,6 +50,8 @@ class EngineRegistration:
     capabilities: Mapping[str, bool | int | str | None] = field(default_factory=dict)
     options: frozenset[str] = frozenset()
     omitted: Mapping[str, str] = field(default_factory=dict)
+    migrate: "Callable[[str, Mapping[str, object]], Awaitable[Sequence[Migration]]] | None" = None
+    migration_sql: "Callable[[str, Mapping[str, object], str | None], Awaitable[str]] | None" = None
 
 
 @hookspec

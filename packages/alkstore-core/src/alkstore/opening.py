@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -12,7 +13,7 @@ from alkstore.hookspecs import EngineRegistration
 if TYPE_CHECKING:  # the store imports what imports this module
     from alkstore.store import Store
 
-__all__ = ["is_private_sqlite", "open"]
+__all__ = ["find", "is_private_sqlite", "open"]
 
 COMMON_OPTIONS: Final = frozenset({"worker_id", "wait_timeout", "poll_interval", "random"})
 """What every engine takes."""
@@ -41,6 +42,16 @@ def open(url: str, **options: object) -> "Store":
 
     Cost: the first call of a process looks for installed engines; no I/O on storage. Rows: VER-02.
     """
+    registration, url = find(url, options)
+    store = registration.open(url, options)
+    if not registration.durable:
+        scheme = url.partition("://")[0]
+        _logger.warning("%s:// keeps nothing: what is stored ends with this process", scheme)
+    return store
+
+
+def find(url: str, options: Mapping[str, object]) -> tuple[EngineRegistration, str]:
+    """Give the engine of a URL, and the URL as that takes it: its scheme in lower case. Raises as `open`."""
     if not isinstance(url, str):
         raise InvalidArgument(f"url must be text such as 'sqlite:///app.db', got {type(url).__name__}")
     _refuse_private_sqlite(url)
@@ -50,14 +61,11 @@ def open(url: str, **options: object) -> "Store":
     scheme = scheme.lower()
     registration = find_engine(scheme)
     _refuse_unknown_options(registration, scheme, options)
-    store = registration.open(f"{scheme}://{rest}", options)
-    if not registration.durable:
-        _logger.warning("%s:// keeps nothing: what is stored ends with this process", scheme)
-    return store
+    return registration, f"{scheme}://{rest}"
 
 
 def _refuse_unknown_options(
-    registration: EngineRegistration, scheme: str, options: dict[str, object]
+    registration: EngineRegistration, scheme: str, options: Mapping[str, object]
 ) -> None:
     known = COMMON_OPTIONS | registration.options
     unknown = sorted(options.keys() - known)

@@ -48,7 +48,7 @@ from alkstore_pg.mark import Marks
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session
 from alkstore_pg.stream import StreamKeys
-from alkstore_pg.surroundings import Options, prepare
+from alkstore_pg.surroundings import OPTIONS, Options, apply, prepare, write_script
 from alkstore_pg.transaction import PgTransaction
 from alkstore_pg.wake import Wakes, Woken
 
@@ -97,7 +97,11 @@ class PgEngine:
         """
         traffic = Traffic()
         pool = await Pool.open(
-            options.dial, options.schema, size=options.pool_size, wait_timeout=options.wait_timeout, traffic=traffic
+            options.dial,
+            options.schema,
+            size=options.pool_size,
+            wait_timeout=options.wait_timeout,
+            traffic=traffic,
         )
         try:
             await prepare(pool, options, clock)
@@ -366,25 +370,21 @@ def alkstore_engine() -> EngineRegistration:
             "reconnects": True,
             "notify_limit": NOTIFY_LIMIT,
         },
-        options=frozenset(
-            {
-                "schema",
-                "pool_size",
-                "listen",
-                "listener_dsn",
-                "probe_interval",
-                "statement_cache_size",
-                "ssl",
-                "migrate",
-            }
-        ),
+        options=OPTIONS,
         omitted=OMITTED,
+        migrate=lambda url, options: apply(_options(url, options)),
+        migration_sql=lambda url, options, grant_to: write_script(_options(url, options), grant_to),
     )
 
 
-def _open(url: str, options: Mapping[str, object]) -> Store:
+def _options(url: str, options: Mapping[str, object]) -> Options:
+    store = _open(url, options)
+    return store._options.waiting(store._wait_timeout)
+
+
+def _open(url: str, options: Mapping[str, object]) -> PgStore:
     # Core let only known names through; the constructor judges their values.
-    return PgStore(url.replace("postgresql+asyncpg://", "postgresql://", 1), **options)  # type: ignore[arg-type]
+    return PgStore(url, **options)  # type: ignore[arg-type]
 
 
 async def _names(on: Session) -> Names:

@@ -1,29 +1,46 @@
 """What the user says of the server, checked before anything is sent, and what must be right there before a store works."""
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 import ssl
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import asyncpg
 
 from alkstore import numbers
 from alkstore.errors import DatabaseError, InvalidArgument, show
+from alkstore.migrations import Migration
 from alkstore_pg import dsn as _dsn
 from alkstore_pg import schema as _schema
 from alkstore_pg import stream as _stream
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.dsn import SSL_MODES, Address
-from alkstore_pg.link import Connection
+from alkstore_pg.link import Connection, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.schema import Found
 from alkstore_pg.session import Schema, Session
 
-__all__ = ["OLDEST", "Options", "check", "prepare"]
+__all__ = ["OLDEST", "OPTIONS", "Options", "apply", "check", "prepare", "write_script"]
 
 OLDEST: Final = 14
 """The oldest version of PostgreSQL that this engine is made for."""
+
+OPTIONS: Final = frozenset(
+    (
+        "schema",
+        "pool_size",
+        "listen",
+        "listener_dsn",
+        "probe_interval",
+        "statement_cache_size",
+        "ssl",
+        "migrate",
+    )
+)
+"""Names of the options that are this engine's own."""
 
 LEAST_DIAL: Final = 5.0
 """Seconds that the listener gives a connection to be made, however little ``wait_timeout`` is: nobody waits for it."""
@@ -197,6 +214,38 @@ async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
     if lacking:
         await _schema.migrate(pool, schema, wait_timeout=options.wait_timeout, random=options.random)
     await pool.run(_stream.catch_up)
+
+
+async def apply(options: Options) -> Sequence[Migration]:
+    """Bring the schema up to date whatever ``migrate`` says, and give what that took; raises as `prepare`."""
+    async with _pool(options) as pool:
+        check(await pool.run(lambda on: _schema.look(on, options.schema), reads=True), options.schema)
+        return await _schema.migrate(
+            pool, options.schema, wait_timeout=options.wait_timeout, random=options.random
+        )
+
+
+async def write_script(options: Options, grant_to: str | None) -> str:
+    """Give as a script for psql what `apply` would do, and what a role is to be granted; changes nothing."""
+    schema = options.schema
+    async with _pool(options) as pool:
+        found = await pool.run(lambda on: _schema.look(on, schema), reads=True)
+        # Whoever asks need not be one who may use the tables.
+        check(found._replace(lacking=()), schema)
+        lacking = await pool.run(lambda on: _schema.pending(on, found), reads=True)
+    granted = "" if grant_to is None else _schema.grants(schema, grant_to)
+    return _schema.script(schema, found, lacking) + granted
+
+
+@contextlib.asynccontextmanager
+async def _pool(options: Options) -> AsyncIterator[Pool]:
+    pool = await Pool.open(
+        options.dial, options.schema, size=1, wait_timeout=options.wait_timeout, traffic=Traffic()
+    )
+    try:
+        yield pool
+    finally:
+        await pool.close()
 
 
 def check(found: Found, schema: Schema) -> None:

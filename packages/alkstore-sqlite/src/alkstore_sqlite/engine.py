@@ -38,8 +38,9 @@ from alkstore.engine import (
     Traits,
     Watch,
 )
-from alkstore.errors import AlkstoreError, Closed
+from alkstore.errors import AlkstoreError, Closed, InvalidArgument
 from alkstore.hookspecs import EngineRegistration, hookimpl
+from alkstore.migrations import Migration
 from alkstore.stamps import Duration
 from alkstore_sqlite import lock as _lock
 from alkstore_sqlite import queue as _queue
@@ -359,9 +360,25 @@ def alkstore_engine() -> EngineRegistration:
         },
         options=frozenset({"clock", "durability"}),
         omitted=OMITTED,
+        migrate=_migrate,
+        migration_sql=_migration_sql,
     )
 
 
-def _open(url: str, options: Mapping[str, object]) -> Store:
+async def _migrate(url: str, options: Mapping[str, object]) -> Sequence[Migration]:
+    store = _open(url, options)
+    lacking = await asyncio.to_thread(schema.pending, store._path)
+    async with store:
+        return lacking
+
+
+async def _migration_sql(url: str, options: Mapping[str, object], grant_to: str | None) -> str:
+    if grant_to is not None:
+        raise InvalidArgument("a file has no roles; who may use it is said by its owner and its permissions")
+    store = _open(url, options)
+    return schema.script(await asyncio.to_thread(schema.pending, store._path))
+
+
+def _open(url: str, options: Mapping[str, object]) -> SqliteStore:
     # Core let only known names through; the constructor judges their values.
     return SqliteStore(path_of_url(url), **options)  # type: ignore[arg-type]

@@ -1,12 +1,18 @@
 """The tables of a file: made, and brought up to date, by whoever opens it first."""
 
+import os
 import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 from alkstore import migrations
+from alkstore.migrations import Migration
 from alkstore_sqlite.connection import Connection, Patience, bind
+from alkstore_sqlite.errors import translate
+from alkstore_sqlite.surroundings import connect_arguments
 
-__all__ = ["MIGRATIONS", "migrate"]
+__all__ = ["MIGRATIONS", "migrate", "pending", "script"]
 
 MIGRATIONS: Final = migrations.load("alkstore_sqlite")
 
@@ -40,6 +46,38 @@ def migrate(connection: Connection, now: int, patience: Patience) -> None:
     except BaseException:
         connection.roll_back()
         raise
+
+
+def pending(path: str) -> Sequence[Migration]:
+    """Say what a file still lacks, everything if it is not there; it is not made. Blocks.
+
+    Raises:
+        SchemaMismatch: A newer version of alkstore wrote it.
+        DatabaseError: It cannot be read, or has other tables than this version made.
+    """
+    if not os.path.exists(path):
+        return MIGRATIONS
+    database, is_uri = connect_arguments(path, create=False)
+    try:
+        with closing(sqlite3.connect(database, uri=is_uri)) as connection:
+            return migrations.plan(MIGRATIONS, _applied(connection))
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def script(lacking: Sequence[Migration]) -> str:
+    """Write what `migrate` would do for sqlite3's command line; empty if there is nothing to do."""
+    if not lacking:
+        return ""
+    steps = ["BEGIN IMMEDIATE"]
+    for migration in lacking:
+        steps += [_TABLE] if migration.version == 1 else []
+        steps += migration.statements
+        values = f"{migration.version}, '{migration.name}', '{migration.checksum}', strftime('%s', 'now') * 1000000"
+        steps.append(
+            f"INSERT INTO alkstore_migration (version, name, checksum, applied_at) VALUES ({values})"
+        )
+    return "".join(f"{step};\n\n" for step in (*steps, "COMMIT"))
 
 
 def _applied(connection: sqlite3.Connection) -> dict[int, str]:

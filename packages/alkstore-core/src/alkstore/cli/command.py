@@ -3,6 +3,7 @@
 import click
 
 from alkstore.cli.demo import demo
+from alkstore.cli.migrate import migrate
 from alkstore.version import __version__
 
 __all__ = ["command"]
@@ -15,3 +16,4 @@ def command() -> None:
 
 
 command.add_command(demo)
+command.add_command(migrate)

@@ -1,0 +1,66 @@
+"""``alkstore migrate``: a storage's schema made and brought up to date, by hand or by somebody with other rights."""
+
+import asyncio
+from collections.abc import Mapping
+
+import click
+
+from alkstore import opening
+from alkstore.errors import AlkstoreError
+from alkstore.hookspecs import EngineRegistration
+
+__all__ = ["migrate"]
+
+
+@click.command()
+@click.argument("url")
+@click.option("--schema", help="The schema of a database that holds the store.  [default: the engine's]")
+@click.option("--sql", "as_sql", is_flag=True, help="Print what would be run, and change nothing.")
+@click.option(
+    "--grant-to", metavar="ROLE", help="With --sql: also what lets ROLE use it, and change no table."
+)
+def migrate(url: str, schema: str | None, as_sql: bool, grant_to: str | None) -> None:
+    """Bring the storage at URL up to date, as opening it does.
+
+    It is one transaction: done whole, or not at all; harmless when there is nothing to do. Applications that open
+    their stores with migrate=False need no right to change tables.
+    """
+    if grant_to is not None and not as_sql:
+        raise click.UsageError("--grant-to prints SQL for whoever may grant: --sql --grant-to ROLE")
+    options: dict[str, object] = {} if schema is None else {"schema": schema}
+    try:
+        registration, url = opening.find(url, options)
+        if as_sql:
+            click.echo(asyncio.run(_script(registration, url, options, grant_to)), nl=False)
+        else:
+            asyncio.run(_apply(registration, url, options))
+    except AlkstoreError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _script(
+    registration: EngineRegistration, url: str, options: Mapping[str, object], grant_to: str | None
+) -> str:
+    if registration.migration_sql is None:
+        raise _nothing(url)
+    text = await registration.migration_sql(url, options, grant_to)
+    if not text:
+        # On the other output: what is read by psql is SQL.
+        click.echo("up to date, there is nothing to run", err=True)
+    return text
+
+
+async def _apply(registration: EngineRegistration, url: str, options: Mapping[str, object]) -> None:
+    if registration.migrate is None:
+        raise _nothing(url)
+    applied = await registration.migrate(url, options)
+    for migration in applied:
+        click.echo(f"applied {migration.version:04} {migration.name}")
+    if not applied:
+        click.echo("up to date, there was nothing to do")
+
+
+def _nothing(url: str) -> click.ClickException:
+    return click.ClickException(
+        f"{url.partition('://')[0]}:// has no schema that could be brought up to date"
+    )
