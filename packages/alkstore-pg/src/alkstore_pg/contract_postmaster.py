@@ -17,7 +17,7 @@ from alkstore_pg import contract_binaries as programs
 from alkstore_pg import contract_keeper as keeper
 from alkstore_pg.contract_dsn import Address
 
-__all__ = ["LOOK", "PATIENCE", "SUPERUSER", "TRIES", "Postmaster", "StopMode", "free_port", "run"]
+__all__ = ["LOOK", "PATIENCE", "SUPERUSER", "TRIES", "Postmaster", "StopMode", "free_port", "run", "template"]
 
 StopMode: TypeAlias = Literal["immediate", "fast"]
 
@@ -91,7 +91,7 @@ def free_port() -> int:
 
 
 @lru_cache(maxsize=8)
-def _template(folder: Path) -> Path:
+def template(folder: Path) -> Path:
     """A fresh data folder of these programs, made once a process and copied from then on."""
     data = programs.room("alkstore-new-") / "data"
     run(
@@ -131,7 +131,7 @@ class Postmaster:
     def create(cls, folder: Path, settings: Mapping[str, str]) -> Self:
         """An empty server of these programs."""
         postmaster = cls(folder)
-        run("cp", "-a", _template(folder), postmaster._data)
+        run("cp", "-a", template(folder), postmaster._data)
         lines = {**SETTINGS, **settings}
         if lines["wal_level"] == "minimal":
             lines.setdefault("max_wal_senders", "0")

@@ -21,9 +21,9 @@ import asyncpg
 from alkstore_pg import contract_binaries as programs
 from alkstore_pg import contract_dsn
 from alkstore_pg.contract_dsn import Address
-from alkstore_pg.contract_postmaster import SUPERUSER, Postmaster, StopMode, run
+from alkstore_pg.contract_postmaster import SUPERUSER, Postmaster, StopMode, run, template
 
-__all__ = ["Server", "available", "execute", "shared", "versions"]
+__all__ = ["Server", "available", "execute", "prepare", "shared", "versions"]
 
 T = TypeVar("T")
 
@@ -256,6 +256,13 @@ class Server:
     def restore(self, dsn: str, dumped: bytes) -> None:
         """Bring a dump into a database; the first error ends it."""
         run(self.binaries / "pg_restore", "--exit-on-error", f"--dbname={dsn}", data=dumped)
+
+
+def prepare(version: int | None = None) -> None:
+    """Make the data folder that new servers are copies of, for the forks of this process too; nothing if it is there."""
+    wanted = version or programs.default()
+    if wanted is not None:
+        template(programs.reachable(versions()[wanted]))
 
 
 _shared: Final[dict[int | None, Server]] = {}

@@ -1,0 +1,282 @@
+"""What a case of the contract suite gets: stores in one schema of a database, whose time it moves."""
+
+import asyncio
+import functools
+import random
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from alkstore import Store
+from alkstore.engine import TopicKind
+from alkstore.numbers import duration, shift, to_datetime
+from alkstore_contract_suite.factory import Business, Crash, Fault, Remote, StoreFactory, Unsupported
+from alkstore_pg import contract_application as application
+from alkstore_pg import contract_faults as faults
+from alkstore_pg import contract_storage as storage
+from alkstore_pg.contract_outsider import Outsider
+from alkstore_pg.contract_server import Server
+from alkstore_pg.contract_store import SuiteClock, SuiteStore, engine_of
+from alkstore_pg.link import Traffic
+
+if TYPE_CHECKING:
+    from alkstore_contract_suite.rows._joining import Application
+
+__all__ = ["PgFactory", "Place"]
+
+MOST_ROUNDS: Final = 1_000
+"""Rounds of looking after which stores that still do something wake each other for ever."""
+
+QUICK_TURNS: Final = 50
+"""Turns of the loop in which an ordinary round trip ends."""
+
+LOOK_AGAIN: Final = 0.001
+"""Seconds of real time between two looks at something that tells nobody when it changes."""
+
+ENOUGH_LOOKS: Final = 5
+"""Looks in a row at a server where all wait for somebody's lock, after which that is an open transaction's."""
+
+LONGEST_HEARING: Final = 2.0
+"""Seconds of real time for what a listener is to hear; where its server is away it hears nothing."""
+
+LAST_LOOKS: Final = 100
+"""Looks at the sessions of a store that was cut off, after which the server is told to end them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a case's storage is, for whatever process."""
+
+    dsn: str
+    """What stores are opened with."""
+    direct: str
+    """A superuser's way to the same database, past any pooler."""
+    schema: str
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the column opens every store with."""
+
+    @property
+    def is_pooled(self) -> bool:
+        return self.dsn != self.direct
+
+
+class PgFactory:
+    """Stores in one schema, and everything else that lives beside it.
+
+    Args:
+        place: Where that is.
+        seed: What the stores' randomness comes from.
+        outsider: The suite's own connection to the database.
+        server: What can be restarted and copied to; None in a child process, which does neither.
+
+    Attributes:
+        clock: What every store of this process reads.
+        is_spoilt: Whether the schema is no longer as a store makes it.
+    """
+
+    def __init__(self, place: Place, seed: str, outsider: Outsider, server: Server | None = None) -> None:
+        self.place = place
+        self.outsider = outsider
+        self.server = server
+        self.clock = SuiteClock()
+        self.random = random.Random(seed)
+        self.is_spoilt = False
+        self._seed = seed
+        # Weak, or a store that a row dropped would never be collected.
+        self._stores: weakref.WeakSet[SuiteStore] = weakref.WeakSet()
+        self._moves: weakref.WeakKeyDictionary[SuiteStore, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._kept = ExitStack()
+        # A child's own: the server's time was moved by the case before it tells its children.
+        self._moves_server = server is not None
+        self._tamed = {place.schema}
+
+    def close(self) -> None:
+        """Let go of what listens outside, and of what was copied elsewhere."""
+        self._kept.close()
+
+    # ---------------------------------------------------------------- stores
+
+    async def open(self, instance: str = "a") -> Store:
+        return await self.open_with()
+
+    async def open_with(self, **options: Any) -> Store:
+        chosen = {"schema": self.place.schema, **self.place.options, **options}
+        store = SuiteStore(self.place.dsn, clock=self.clock, opened=self._tame, random=self.random, **chosen)
+        _ = await store
+        self._stores.add(store)
+        return store
+
+    def _tame(self, schema: str) -> None:
+        if schema not in self._tamed:
+            self.outsider.tame(schema)
+            self._tamed.add(schema)
+
+    async def reopen(self, store: Store) -> Store:
+        await store.aclose()
+        return await self.open()
+
+    async def crash(self, store: Store, kind: Crash) -> None:
+        """Cut a store off, as the network or the end of its process does; what it then does itself nobody sees."""
+        cord = cast(SuiteStore, store).cord
+        pids = [] if self.place.is_pooled else cord.pids()
+        if kind is Crash.DROP:
+            self.outsider.terminate(pids)
+        cord.cut()
+        await self._ended(pids)
+        await store.aclose()
+
+    async def _ended(self, pids: Sequence[int]) -> None:
+        """Wait until these sessions are gone; without any, a pooler's: until nobody works."""
+        for _ in range(LAST_LOOKS):
+            left = self.outsider.alive(pids) if pids else self.outsider.working()
+            if not left:
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+        # One waits for a lock, and would only see afterwards that nobody waits for it.
+        self.outsider.terminate(pids)
+
+    async def blank(self) -> None:
+        """Leave no schema at all."""
+        self.is_spoilt = True
+        self.outsider.drop([self.place.schema])
+        self._tamed.clear()
+
+    # ---------------------------------------------------------------- time
+
+    async def advance(self, seconds: float) -> None:
+        to = shift(self.clock.now(), duration(seconds, "seconds"))
+        if self._moves_server:
+            self.outsider.set_clock(to)
+        await self.clock.set(to_datetime(to))
+        await self.settle()
+
+    async def now(self) -> datetime:
+        return self.clock.datetime
+
+    async def settle(self) -> None:
+        for _ in range(MOST_ROUNDS):
+            before = self.outsider.writes() if self._polls else 0
+            await self._come_to_rest()
+            if not self._polls:
+                return
+            # Nothing tells stores that only poll, so it is as if each of them polled now.
+            for store in self._open_stores:
+                _poll(store)
+            await self._come_to_rest()
+            if self.outsider.writes() == before:
+                return
+        raise RuntimeError(f"stores in {self.place.schema} find work in every one of {MOST_ROUNDS} polls")
+
+    @property
+    def _polls(self) -> bool:
+        return self.place.options.get("listen") is False
+
+    @property
+    def _open_stores(self) -> list[SuiteStore]:
+        return [store for store in self._stores if engine_of(store) is not None]
+
+    async def _come_to_rest(self) -> None:
+        # What ended before now is not what a look is repeated for.
+        for store in self._open_stores:
+            self._moves[store] = _moves_of(store)
+        for _ in range(MOST_ROUNDS):
+            await self.clock.settle()
+            moved = await asyncio.gather(*(self._moved(store) for store in self._open_stores))
+            if not any(moved):
+                return
+        raise RuntimeError(f"stores in {self.place.schema} did not come to rest in {MOST_ROUNDS} rounds")
+
+    async def _moved(self, store: SuiteStore) -> bool:
+        """Wait until a store has done what it has in hand, and has heard what others did; whether anything came of it."""
+        engine = engine_of(store)
+        if engine is None:
+            return False
+        await self._end_of(engine.traffic)
+        before = self._moves.get(store)
+        # To hear costs a round trip, so it waits for a round in which nothing else moved any more.
+        if _moves_of(store) == before and not self.outsider.is_away:
+            await faults.bounded(engine.wakes.hear(), LONGEST_HEARING)
+        self._moves[store] = _moves_of(store)
+        return self._moves[store] != before
+
+    async def _end_of(self, traffic: Traffic) -> None:
+        turns, looks = 0, 0
+        while traffic.in_hand and looks < ENOUGH_LOOKS:
+            await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
+            turns += 1
+            looks = looks + 1 if turns > QUICK_TURNS and faults.all_wait(self.outsider) else 0
+
+    # ---------------------------------------------------------------- what not every engine has
+
+    def remote(self) -> Remote:
+        return functools.partial(_elsewhere, self.place, self._seed)
+
+    def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
+        return faults.fault(kind, self, cast(SuiteStore, store))
+
+    def business(self) -> Business:
+        return application.Table(self.outsider)
+
+    def applications(self) -> Sequence["Application"]:
+        # Here alone, so that the column runs where SQLAlchemy, an extra, is not installed.
+        from alkstore_pg import contract_joins
+
+        return [kind(self.place, self.outsider) for kind in contract_joins.APPLICATIONS]
+
+    async def foreign_schema(self, newer: bool) -> None:
+        self.is_spoilt = True
+        storage.age(self.outsider, self.place.schema, newer=newer)
+
+    async def alter(self) -> None:
+        """Add columns and build indexes anew, as an administrator may while stores are open (DUR-05)."""
+        self.is_spoilt = True
+        await asyncio.to_thread(storage.touch, Outsider(self.place.direct), self.place.schema)
+
+    async def dump_restore(self) -> StoreFactory | None:
+        assert self.server is not None
+        place = self.place
+        server = await asyncio.to_thread(storage.copied, self.server, place.direct, place.schema)
+        if server is None:
+            return None
+        self._kept.callback(server.close)
+        options = {name: value for name, value in place.options.items() if name != "listener_dsn"}
+        there = Place(server.dsn, server.dsn, place.schema, options)
+        outsider = Outsider(server.dsn)
+        self._kept.callback(outsider.close)
+        outsider.furnish()
+        other = PgFactory(there, self._seed, outsider, server)
+        await other.advance((self.clock.datetime - other.clock.datetime).total_seconds())
+        return other
+
+    def outside(self, channel: str) -> AsyncIterator[bytes]:
+        listener = application.Outside(self.place.direct, self.place.schema, channel)
+        self._kept.callback(listener.close)
+        return listener
+
+    async def footprint(self) -> int:
+        """Count the rows of alkstore's tables (DUR-13)."""
+        return storage.count(self.outsider, self.place.schema)
+
+    async def sound(self) -> str | None:
+        """Say what the server finds wrong with the schema."""
+        return storage.examine(self.outsider, self.place.schema)
+
+
+def _moves_of(store: SuiteStore) -> tuple[int, int]:
+    engine = engine_of(store)
+    return (engine.traffic.done, engine.wakes.heard) if engine is not None else (0, 0)
+
+
+def _poll(store: SuiteStore) -> None:
+    engine = engine_of(store)
+    if engine is not None:
+        for topic in engine.wakes.hub.topics():
+            if topic.kind is not TopicKind.CLOCK:
+                engine.wakes.hub.wake(topic)
+
+
+def _elsewhere(place: Place, seed: str, process: str) -> StoreFactory:
+    return PgFactory(place, f"{seed}/{process}", Outsider(place.direct))

@@ -1,0 +1,108 @@
+"""The stores that the suite opens: on its clock, and with every connection of theirs in its hand."""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final, cast
+
+from alkstore.engine import Engine
+from alkstore.testing import ManualClock
+from alkstore_pg.clock import ServerClock
+from alkstore_pg.engine import PgEngine, PgStore
+from alkstore_pg.link import Connection
+from alkstore_pg.surroundings import Options
+
+__all__ = ["Cord", "SuiteClock", "SuiteStore", "engine_of"]
+
+
+class SuiteClock(ManualClock):
+    """The server's clock as a process knows it, while the suite moves both."""
+
+    def heard(self, now: int, sent: float, received: float) -> None:
+        """Learn nothing: the suite tells."""
+
+
+class Cord:
+    """Every connection of one store, and what the suite does to them."""
+
+    def __init__(self) -> None:
+        self._held: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._listener: weakref.ref[Connection] | None = None
+        self.is_cut = False
+        self.is_deaf = False
+
+    def hold(self, connection: Connection, *, listens: bool = False) -> Connection:
+        """Take a new connection into the hand."""
+        if self.is_cut:
+            connection.terminate()
+            raise ConnectionResetError("the suite has cut this store off")
+        self._held.add(connection)
+        if listens:
+            self._listener = weakref.ref(connection)
+        return connection
+
+    @property
+    def listener(self) -> "Connection | None":
+        """The connection that listens, if there is one at the moment."""
+        connection = self._listener() if self._listener is not None else None
+        return None if connection is None or connection.is_closed() else connection
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return [connection for connection in self._held if not connection.is_closed()]
+
+    def pids(self) -> list[int]:
+        """The sessions at the server's, or at the pooler's, end."""
+        return [connection.get_server_pid() for connection in self.connections]
+
+    def cut(self) -> None:
+        """End all of them without a goodbye, and let there be no others."""
+        self.is_cut = True
+        for connection in self.connections:
+            connection.terminate()
+
+
+class _Wired(Options):
+    """Options whose connections are in the suite's hand."""
+
+    cord: Cord
+
+    async def dial(self) -> Connection:
+        if self.cord.is_cut:
+            raise ConnectionRefusedError("the suite has cut this store off")
+        return self.cord.hold(await super().dial())
+
+    async def dial_listener(self) -> Connection:
+        if self.cord.is_cut or self.cord.is_deaf:
+            raise ConnectionRefusedError("the suite lets this store's listener not connect")
+        return self.cord.hold(await super().dial_listener(), listens=True)
+
+
+class SuiteStore(PgStore):
+    """A store whose time the suite moves. ``opened`` is told the schema when it is there."""
+
+    def __init__(
+        self, dsn: str, *, clock: SuiteClock, opened: Callable[[str], object], **options: Any
+    ) -> None:
+        super().__init__(dsn, **options)
+        self.cord: Final = Cord()
+        self._suite_clock = clock
+        self._opened = opened
+
+    async def _open_engine(self) -> Engine:
+        plain = self._options.waiting(self._wait_timeout)
+        wired = _Wired(**{field.name: getattr(plain, field.name) for field in fields(plain)})
+        object.__setattr__(wired, "cord", self.cord)  # frozen, as its class is
+        engine = await PgEngine.open(wired, self._make_clock())
+        self._opened(plain.schema.name)
+        return engine
+
+    def _make_clock(self) -> ServerClock:
+        return cast(ServerClock, self._suite_clock)
+
+
+def engine_of(store: object) -> PgEngine | None:
+    """Give the engine of a store that is open."""
+    ours = cast(SuiteStore, store)
+    return cast(PgEngine, ours._engine) if ours._state == "open" else None
