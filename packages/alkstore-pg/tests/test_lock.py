@@ -9,6 +9,7 @@ from alkstore import DatabaseError
 from alkstore.engine import LockRecord, Taken
 from alkstore.numbers import MAX_INSTANT
 from alkstore_pg import lock
+from alkstore_pg.session import Session
 
 NAME = "nightly"
 
@@ -124,3 +125,20 @@ async def test_a_row_that_somebody_holds_is_waited_for_only_so_long(at: Timed) -
             assert isinstance(caught.value.__cause__, asyncpg.LockNotAvailableError)
             assert not caught.value.outcome_unknown
     assert await at.sql("SHOW lock_timeout") == [("0",)]
+
+
+@pytest.mark.parametrize("statistics", ["of one row", "of all"])
+async def test_a_lock_is_found_by_its_name_alone(at: Timed, statistics: str) -> None:
+    await take(at, 100)
+    await at.sql("ANALYZE {schema}.lock")
+    await at.sql("INSERT INTO {schema}.lock SELECT 1, 110, n::text FROM generate_series(1, 20000) AS n")
+    if statistics == "of all":
+        await at.sql("ANALYZE {schema}.lock")
+
+    async def everything(on: Session) -> None:
+        for number in range(12):  # a plan for any name comes after some that are for one
+            await lock.take(on, f"new {number}", 10, PATIENCE)
+            await lock.take(on, str(number + 1), 10, PATIENCE)
+            await lock.renew(on, str(number + 1), 1, 10, (), PATIENCE)
+
+    assert await at.whole_scans(everything) == {}

@@ -64,6 +64,17 @@ class Timed:
         finally:
             await connection.close()
 
+    async def whole_scans(self, operation: Callable[[Session], Awaitable[object]]) -> dict[str, int]:
+        """Give how often an operation walks through the whole of a table, for each where it does."""
+        counts = "SELECT relname::text, seq_scan FROM pg_stat_xact_user_tables WHERE schemaname = $1"
+        async with self.transaction() as on:
+            # What this connection did before may still be counted in.
+            before = {row[0]: row[1] for row in await on.fetch(counts, self.options.schema.name)}
+            await operation(on)
+            after = {row[0]: row[1] for row in await on.fetch(counts, self.options.schema.name)}
+        scans = {name: after[name] - before.get(name, 0) for name in after if name != "test_now"}
+        return {name: count for name, count in scans.items() if count}
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
         connection = await self.pool.lend()

@@ -1,9 +1,11 @@
 -- Locks and schedules, where it takes more than one statement. patience is in milliseconds: how long a call waits for a
--- row that somebody else holds; the setting ends with the transaction, and these calls are one each.
+-- row that somebody else holds; the setting ends with the transaction, and these calls are one each. What is asked for by
+-- name is never looked for in the whole table, which a plan from when the table was small would do.
 
 -- Take a lock that is free or lapsed, with the next fence; taken is NULL while somebody holds it, until the end.
 CREATE FUNCTION {schema}.take_lock(wanted text, ttl bigint, patience bigint, OUT taken bigint, OUT until bigint)
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $alkstore$
 DECLARE
     instant CONSTANT bigint := {schema}.now();
@@ -32,6 +34,7 @@ CREATE FUNCTION {schema}.renew_lock(
     wanted text, holder bigint, ttl bigint, texts text[], patience bigint
 ) RETURNS bigint
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $alkstore$
 DECLARE
     instant CONSTANT bigint := {schema}.now();
@@ -60,6 +63,7 @@ CREATE FUNCTION {schema}.put_schedule(
     texts text[], patience bigint
 ) RETURNS bigint
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $alkstore$
 #variable_conflict use_column
 DECLARE
@@ -93,6 +97,7 @@ $alkstore$;
 -- Delete a schedule, and tell others if there was one.
 CREATE FUNCTION {schema}.delete_schedule(wanted text, texts text[], patience bigint) RETURNS boolean
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $alkstore$
 BEGIN
     PERFORM set_config('lock_timeout', patience::text, true);
@@ -114,6 +119,7 @@ CREATE FUNCTION {schema}.fire(
     owners text[], boundaries bigint[], texts text[], patience bigint
 ) RETURNS bigint
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $alkstore$
 DECLARE
     instant CONSTANT bigint := {schema}.now();
