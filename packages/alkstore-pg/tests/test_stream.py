@@ -371,8 +371,10 @@ async def test_any_number_of_first_publishers_agree_on_a_key(world: Streams) -> 
 async def test_no_table_is_read_whole(world: Streams, wait: str) -> None:
     on = await world.session()  # the other one has made the indexes
     key = await world.key("s")
-    # What was never analyzed is planned as if it had ten pages, and plans are kept.
-    await world.publish(*["s"] * 5, *["t"] * 5)
+    await world.publish(*["s"] * 5, *["t"] * 5_000)
+    await stream.move(world.on, key, "c", 1, PATIENCE, backwards=False)
+    # So few rows that a plan which is kept for any stream and offset would rather read them all.
+    await world.script("ANALYZE {schema}.event, {schema}.stream, {schema}.position")
     operations = {
         "append": lambda: world.publish("s", "t", "s", on=on),
         "read": lambda: stream.read(on, "s", key, 1, 10),

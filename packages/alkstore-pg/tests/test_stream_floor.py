@@ -1,0 +1,429 @@
+"""What a reader of a stream may see while transactions are open."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from streams import LAST, PATIENCE, Streams, streams
+
+from alkstore_pg import stream
+from alkstore_pg.contract_server import Server
+from alkstore_pg.session import Schema
+from alkstore_pg.stream import Page
+
+
+@pytest.fixture(scope="module")
+def database(server: Server) -> Iterator[str]:
+    yield server.create_database("test_stream_floor")
+    server.drop_database("test_stream_floor")
+
+
+@pytest.fixture
+async def world(database: str) -> AsyncIterator[Streams]:
+    async with streams(database) as world:
+        yield world
+
+
+# ---------------------------------------------------------------- open transactions
+
+
+async def test_an_open_transaction_holds_back_what_came_after_it(world: Streams) -> None:
+    await world.publish("s")
+    other = await world.session()
+    async with other.connection.transaction():
+        assert await world.publish("s", on=other) == [2]
+        assert not (await world.page("s")).is_held_back
+        assert await world.publish("s") == [3]
+
+        page = await world.page("s")
+        assert ([record.offset for record in page.events], page.is_held_back) == ([1], True)
+        assert await world.head("s") == 1
+
+    page = await world.page("s")
+    assert ([record.offset for record in page.events], page.is_held_back) == ([1, 2, 3], False)
+    assert await world.head("s") == 3
+
+
+async def test_a_full_page_says_nothing_of_what_is_held_back(world: Streams) -> None:
+    await world.publish("s", "s")
+    other = await world.session()
+    async with other.connection.transaction():
+        await world.publish("s", on=other)
+        await world.publish("s")
+
+        key = await world.key("s")
+        pages = [await stream.read(world.on, "s", key, after, 2) for after in (0, 1, 2, 3, LAST)]
+
+    assert [page.is_held_back for page in pages] == [False, True, True, True, False]
+    assert [len(page.events) for page in pages] == [2, 1, 0, 0, 0]
+
+
+async def test_a_rollback_frees_what_it_held_back(world: Streams) -> None:
+    other = await world.session()
+    transaction = other.connection.transaction()
+    await transaction.start()
+    await world.publish("s", on=other)
+    await world.publish("s")
+    assert await world.seen("s") == []
+
+    await transaction.rollback()
+
+    assert await world.seen("s") == [2]
+
+
+async def test_an_end_of_the_session_frees_what_it_held_back(world: Streams) -> None:
+    other = await world.session()
+    await other.connection.transaction().start()
+    await world.publish("s", on=other)
+    await world.publish("s")
+
+    await other.connection.close()
+
+    async with asyncio.timeout(10):
+        while await world.seen("s") != [2]:
+            await world.sql("SELECT 1 FROM pg_sleep(0.001)")
+
+
+async def test_the_oldest_of_the_open_transactions_decides(world: Streams) -> None:
+    first, second = await world.session(), await world.session()
+    async with second.connection.transaction():
+        async with first.connection.transaction():
+            await world.publish("s", on=first)
+            await world.publish("s")
+            await world.publish("s", on=second)
+            await world.publish("s")
+            assert await world.seen("s") == []
+        assert await world.seen("s") == [1, 2]
+    assert await world.seen("s") == [1, 2, 3, 4]
+
+
+async def test_streams_and_schemas_do_not_hold_back_each_other(world: Streams, database: str) -> None:
+    async with streams(database, Schema('An "other" schema\\, it\'s')) as elsewhere:
+        await elsewhere.publish("s")
+        other = await world.session()
+        async with other.connection.transaction():
+            await world.publish("s", on=other)
+            await world.publish("t")
+            await elsewhere.publish("s")
+
+            assert await world.seen("t") == [1]
+            assert await elsewhere.seen("s") == [1, 2]
+
+
+async def test_an_append_to_several_streams_holds_back_each_of_them(world: Streams) -> None:
+    other = await world.session()
+    async with other.connection.transaction():
+        await world.publish("b", "a", on=other)
+        await world.publish("a", "b", "c")
+
+        assert [await world.seen(name) for name in "abc"] == [[], [], [3]]
+
+    assert [await world.seen(name) for name in "abc"] == [[2, 3], [1, 4], [3]]
+
+
+async def test_a_long_transaction_on_other_tables_holds_back_nothing(world: Streams) -> None:
+    await world.key("s")
+    other = await world.session()
+    async with other.connection.transaction(isolation="repeatable_read"):
+        await world.sql("UPDATE {schema}.stream SET base = base", on=other)
+        await world.publish("s")
+
+        assert await world.seen("s") == [1]
+
+
+async def test_a_prepared_transaction_holds_back_what_came_after_it(world: Streams) -> None:
+    await world.on.connection.execute("BEGIN")
+    await world.publish("s")
+    await world.on.connection.execute("PREPARE TRANSACTION 'alkstore'")
+    try:
+        await world.publish("s")
+
+        assert await world.seen("s") == []
+        # Not one's own either, though it was prepared in this very session.
+        assert await world.seen("s", own=True) == []
+    finally:
+        await world.on.connection.execute("COMMIT PREPARED 'alkstore'")
+    assert await world.seen("s") == [1, 2]
+
+
+async def test_readers_wait_for_nobody(world: Streams) -> None:
+    await world.publish("s", "s")
+    other = await world.session()
+    async with other.connection.transaction():
+        await world.publish("s", on=other)
+        await stream.hold_position(other, await world.key("s"), "c", PATIENCE)
+        await world.script("SET lock_timeout = '1ms'")
+
+        assert await world.seen("s") == [1, 2]
+        assert await world.head("s") == 2
+        assert await stream.position(world.on, await world.key("s"), "c") == 0
+        assert await stream.names(world.on) == ["s"]
+
+
+# ---------------------------------------------------------------- between two steps
+
+_PAUSE = """
+CREATE SCHEMA IF NOT EXISTS pausing;
+CREATE OR REPLACE FUNCTION pausing.pause() RETURNS SETOF pg_catalog.pg_locks LANGUAGE plpgsql
+AS $$ BEGIN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); END $$;
+CREATE OR REPLACE VIEW pausing.pg_locks AS SELECT * FROM %s UNION ALL SELECT * FROM %s;
+"""
+
+
+@asynccontextmanager
+async def looking(world: Streams, *steps: str) -> AsyncIterator["asyncio.Task[Page]"]:
+    """Have a reader of "s" that pauses beside its look for locks; it goes on behind the block."""
+    await world.script(_PAUSE % steps)
+    reader, gate = await world.session(), await world.session()
+    await gate.connection.execute("SELECT pg_advisory_lock(7)")
+    await reader.connection.execute("SET search_path = pausing, pg_catalog")
+    look = asyncio.create_task(world.page("s", reader))
+    await world.blocked(reader)
+    yield look
+    await gate.connection.execute("SELECT pg_advisory_unlock(7)")
+    await look
+
+
+async def test_a_reader_stops_below_what_was_drawn_after_its_look_for_open_transactions(
+    world: Streams,
+) -> None:
+    await world.publish("s")
+    other = await world.session()
+    async with other.connection.transaction():
+        async with looking(world, "pg_catalog.pg_locks", "pausing.pause()") as look:
+            await world.publish("s", on=other)
+            await world.publish("s")
+        assert [record.offset for record in look.result().events] == [1]
+    assert await world.seen("s") == [1, 2, 3]
+
+
+async def test_a_reader_sees_what_was_committed_before_its_look_for_open_transactions(world: Streams) -> None:
+    other = await world.session()
+    transaction = other.connection.transaction()
+    await transaction.start()
+    await world.publish("s", on=other)
+    await world.publish("s")
+
+    async with looking(world, "pausing.pause()", "pg_catalog.pg_locks") as look:
+        await transaction.commit()
+
+    assert [record.offset for record in look.result().events] == [1, 2]
+
+
+_CLASS = """
+CREATE OR REPLACE FUNCTION {schema}.floor_class(stream bigint) RETURNS integer LANGUAGE sql VOLATILE
+AS $$ SELECT CASE WHEN last_value < %d THEN nextval({sequence})::integer * 0 ELSE 0 END FROM {schema}.event_offset $$
+"""
+
+
+@pytest.mark.parametrize(("drawn_by_others", "floor"), [(4, 4), (1_000, 10)])
+async def test_a_floor_is_what_was_given_when_its_lock_was_there(
+    dsn: str, drawn_by_others: int, floor: int
+) -> None:
+    floors: dict[int, int] = {}
+    async with streams(dsn) as world:
+        await world.publish("s")
+        # Somebody draws while the lock is taken. A floor below what can be read already would hide it again.
+        await world.script(_CLASS % drawn_by_others)
+        async with world.on.connection.transaction():
+            (offset,) = await world.publish("s", floors=floors)
+
+            locks = await world.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+    assert (locks, floors, offset) == (1, {1: floor}, min(drawn_by_others, floor + 1) + 1)
+
+
+# ---------------------------------------------------------------- within a transaction
+
+
+async def test_a_transaction_sees_its_own_events_up_to_the_first_that_another_may_still_fill(
+    world: Streams,
+) -> None:
+    mine, other = await world.session(), await world.session()
+    async with mine.connection.transaction():
+        await world.publish("s", on=mine)
+        await world.publish("s")
+        assert await world.seen("s", mine, own=True) == [1, 2]
+
+        async with other.connection.transaction():
+            await world.publish("s", on=other)
+            await world.publish("s", on=mine)
+            assert await world.seen("s", mine, own=True) == [1, 2]
+
+        assert await world.seen("s", mine, own=True) == [1, 2, 3, 4]
+        assert await world.seen("s") == []
+
+
+async def test_a_savepoint_that_is_rolled_back_takes_no_floor_along_that_is_still_needed(
+    world: Streams,
+) -> None:
+    mine = await world.session()
+    floors: dict[int, int] = {}
+    async with mine.connection.transaction():
+        savepoint = mine.connection.transaction()
+        await savepoint.start()
+        await world.publish("s", on=mine, floors=floors)
+        await savepoint.rollback()
+        await world.publish("s")
+        assert await world.seen("s") == [2]
+
+        await world.publish("s", on=mine, floors=floors)
+        await world.publish("s")
+        assert 4 not in await world.seen("s")
+
+    assert await world.seen("s") == [2, 3, 4]
+
+
+async def test_a_transaction_that_appends_often_holds_one_lock_a_stream(world: Streams) -> None:
+    mine = await world.session()
+    floors: dict[int, int] = {}
+    async with mine.connection.transaction():
+        for name in "ststst":
+            await world.publish("other")
+            await world.publish(name, on=mine, floors=floors)
+
+        assert await world.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 2
+        assert floors == {(await world.key("s")).id: 1, (await world.key("t")).id: 3}
+
+
+async def test_a_transaction_of_any_level_appends_to_a_stream_that_it_cannot_see(world: Streams) -> None:
+    mine = await world.session()
+    async with mine.connection.transaction(isolation="serializable"):
+        await mine.connection.fetch("SELECT 1")
+        await world.publish("old")
+
+        assert await world.publish("new", on=mine) == [1]
+        assert await stream.isolation(mine) == "serializable"
+        await stream.move(mine, await world.key("new"), "c", 1, PATIENCE, backwards=False)
+
+    assert await world.seen("new") == [1]
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_stream_is_not_read_where_every_statement_sees_the_same(
+    world: Streams, isolation: str
+) -> None:
+    await world.publish("s")
+    transaction = world.on.connection.transaction(isolation=isolation)  # type: ignore[arg-type]
+    await transaction.start()
+
+    with pytest.raises(asyncpg.InvalidTransactionStateError, match="READ COMMITTED"):
+        await world.seen("s")
+
+    await transaction.rollback()
+
+
+async def test_two_transactions_publish_to_each_others_streams_without_waiting(world: Streams) -> None:
+    first, second = await world.session(), await world.session()
+    async with first.connection.transaction(), second.connection.transaction():
+        await world.publish("a", on=first)
+        await world.publish("b", on=second)
+        await world.publish("b", on=first)
+        await world.publish("a", on=second)
+
+    assert (await world.seen("a"), await world.seen("b")) == ([1, 4], [1, 2])
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("given", [2**31 - 3, 2**32 - 3, 2**40 - 3, 2**62])
+async def test_a_floor_is_found_again_whatever_number_it_has(world: Streams, given: int) -> None:
+    key = await world.key("s")
+    await world.sql("SELECT setval({sequence}, $1::bigint)", given)
+    other = await world.session()
+    for offset in range(given + 1, given + 19, 3):
+        async with other.connection.transaction():
+            assert await world.publish("s", on=other) == [offset]
+            assert await world.publish("s", "s") == [offset + 1, offset + 2]
+
+            page = await stream.read(world.on, "s", key, offset - 4, LAST)
+            assert [record.offset for record in page.events] == list(
+                range(max(given, offset - 4) + 1, offset)
+            )
+            assert page.is_held_back
+    assert await world.head("s") == given + 18
+
+
+async def test_a_floor_is_found_again_four_billion_events_later(world: Streams) -> None:
+    await world.publish("s")
+    other = await world.session()
+    async with other.connection.transaction():
+        await world.publish("s", on=other)
+        await world.sql("SELECT setval({sequence}, $1::bigint)", 2**32 - 1)
+        await world.publish("s")
+
+        assert await world.seen("s") == [1]
+
+    assert await world.seen("s") == [1, 2, 2**32]
+
+
+async def test_a_sequence_that_caches_values_is_refused(world: Streams) -> None:
+    await world.script("ALTER SEQUENCE {schema}.event_offset CACHE 10")
+    try:
+        await world.publish("s")
+
+        with pytest.raises(asyncpg.RaiseError, match="gave 2 after 10"):
+            await world.publish("s")
+    finally:
+        await world.script("ALTER SEQUENCE {schema}.event_offset CACHE 1")
+
+
+# ---------------------------------------------------------------- other servers
+
+
+async def test_offsets_and_positions_go_on_in_a_restored_dump(world: Streams, server: Server) -> None:
+    await world.publish("other", "s", "s", "s")
+    key = await world.key("s")
+    await stream.trim(world.on, key, 2)
+    await stream.move(world.on, key, "c", 3, PATIENCE, backwards=False)
+    dumped = await asyncio.to_thread(server.dump, world.dsn, world.schema.name)
+    copy = await asyncio.to_thread(server.create_database, "test_stream_restored")
+    try:
+        await asyncio.to_thread(server.restore, copy, dumped)
+        restored = Streams(copy, world.schema)
+        await restored.open()
+        try:
+            assert not await stream.catch_up(restored.on)
+            assert await restored.seen("s") == [3, 4]
+            assert await restored.publish("s") == [5]
+            page = await stream.read(restored.on, "s", key, await stream.position(restored.on, key, "c"), 9)
+            assert [record.offset for record in page.events] == [4, 5]
+        finally:
+            await restored.close()
+    finally:
+        await asyncio.to_thread(server.drop_database, "test_stream_restored")
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+async def test_a_sequence_that_is_behind_the_rows_catches_up(world: Streams, trimmed: bool) -> None:
+    await world.publish("a", "b", "a", "b")
+    if trimmed:
+        await stream.trim(world.on, await world.key("b"), LAST)
+    # What logical replication leaves: every row, and a sequence that nobody has used.
+    await world.script("ALTER SEQUENCE {schema}.event_offset RESTART")
+
+    assert await stream.catch_up(world.on)
+
+    assert not await stream.catch_up(world.on)
+    assert await world.publish("b") == [5]
+
+
+async def test_a_new_sequence_is_not_behind(world: Streams) -> None:
+    assert not await stream.catch_up(world.on)
+    assert await world.publish("s") == [1]
+
+
+async def test_an_advisory_lock_of_another_kind_is_not_taken_for_a_floor(world: Streams) -> None:
+    await world.publish("s", "s")
+    other = await world.session()
+    async with other.connection.transaction():
+        # As one number: objsubid tells it from ours, which has the same two halves.
+        await other.connection.execute(
+            world.schema.render(
+                "SELECT pg_advisory_xact_lock_shared(({schema}.floor_class(1)::bigint << 32) | 1)"
+            )
+        )
+
+        assert await world.seen("s") == [1, 2]
