@@ -26,6 +26,7 @@ from alkstore.engine import (
     NewJob,
     NewSchedule,
     NewWake,
+    Release,
     ScheduleRecord,
     Settle,
     Taken,
@@ -128,8 +129,10 @@ class PgEngine:
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         woken = _queue.woken_by_jobs(jobs, self.clock.now())
-        self._marks.stir(job.queue for job in jobs if job.run_at is not None)
-        return await self._write(self._writer, lambda on, texts: _queue.insert(on, jobs, texts), woken)
+        try:
+            return await self._write(self._writer, lambda on, texts: _queue.insert(on, jobs, texts), woken)
+        finally:  # not before: a claim that came between would be the last full one for a while
+            self._marks.stir(job.queue for job in jobs if job.run_at is not None)
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         return await self._pool.run(lambda on: _queue.find(on, queue, where), reads=True)
@@ -154,10 +157,12 @@ class PgEngine:
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         woken = _queue.woken_by_settles(settles, self.clock.now())
-        self._marks.stir(each.topic.name for each in woken)
-        return await self._write(
-            self._writer, lambda on, texts: _queue.settle(on, settles, texts, self._patience), woken
-        )
+        try:
+            return await self._write(
+                self._writer, lambda on, texts: _queue.settle(on, settles, texts, self._patience), woken
+            )
+        finally:
+            self._marks.stir(each.queue for each in settles if isinstance(each, Release))
 
     async def sweep_jobs(self, queue: str) -> int:
         return await self._pool.run(lambda on: _queue.sweep(on, queue))

@@ -8,7 +8,7 @@
 CREATE FUNCTION {schema}.bury(spots tid[], instant bigint, reason text)
 RETURNS void
 LANGUAGE plpgsql
-AS $body$
+AS $alkstore$
 BEGIN
     WITH gone AS (
         DELETE FROM {schema}.job AS j
@@ -26,7 +26,7 @@ BEGIN
         g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, instant, reason
     FROM gone AS g;
 END
-$body$;
+$alkstore$;
 
 -- Put what time has moved in its place, so many rows of each kind, and say whether that was all and how many came in line.
 -- Rows that others have locked are passed over. Lapses and expiries up to and including since were seen to before.
@@ -34,11 +34,12 @@ CREATE FUNCTION {schema}.tidy(
     in_queue text, instant bigint, since bigint, portion bigint, OUT is_done boolean, OUT lined_up bigint
 )
 LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
 SET enable_incremental_sort = off
-AS $body$
+AS $alkstore$
 DECLARE
     burials CONSTANT bigint := 1000;
     spots tid[];
@@ -91,7 +92,7 @@ BEGIN
         PERFORM {schema}.bury(spots, instant, 'visibility timeout lapsed on the last attempt');
     END IF;
 END
-$body$;
+$alkstore$;
 
 -- Take jobs. First what time has moved is put in its place; a call that met more than a portion of it takes nothing and is
 -- to be made again. Then the rows in line, level by level of priority, each level by one search in the index: the delayed
@@ -110,13 +111,14 @@ RETURNS TABLE (
     scheduled_for bigint, retry_error text, worker_id text
 )
 LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
 SET enable_incremental_sort = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
-AS $body$
+AS $alkstore$
 #variable_conflict use_column
 DECLARE
     portion CONSTANT bigint := 10000;
@@ -252,7 +254,7 @@ BEGIN
         CASE WHEN looking > looks * slow THEN 1 ELSE 0 END::bigint, NULL::bigint, NULL::bigint, next_at, NULL::bigint,
         NULL::bigint, NULL::text, NULL::text;
 END
-$body$;
+$alkstore$;
 
 -- Forget jobs of one queue whose very claims are live; ids are ascending, so that two calls never wait for each other
 -- crosswise. Gives now, and the ids that were there (NULL: none).
@@ -260,9 +262,10 @@ CREATE FUNCTION {schema}.ack(
     in_queue text, ids bigint[], tokens bigint[], patience bigint, OUT instant bigint, OUT gone bigint[]
 )
 LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-AS $body$
+AS $alkstore$
 DECLARE
     waits CONSTANT text := current_setting('lock_timeout');
     spots tid[];
@@ -279,7 +282,7 @@ BEGIN
     DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
     PERFORM set_config('lock_timeout', waits, true);
 END
-$body$;
+$alkstore$;
 
 -- Change jobs one after the other, each by itself; gives for each the instant at which it took effect, or NULL where it
 -- did not. Kinds: 1 ack, 2 retry, 3 fail, 4 release, 5 heartbeat, 6 cancel, 7 redrive. All rows are locked first, in one
@@ -290,9 +293,10 @@ CREATE FUNCTION {schema}.settle(
 )
 RETURNS bigint[]
 LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-AS $body$
+AS $alkstore$
 #variable_conflict use_column
 DECLARE
     waits CONSTANT text := current_setting('lock_timeout');
@@ -371,7 +375,7 @@ BEGIN
     PERFORM set_config('lock_timeout', waits, true);
     RETURN answer;
 END
-$body$;
+$alkstore$;
 
 -- Move a portion of what qualified at an instant (NULL: now) to the dead, and pass over what others have locked. It goes
 -- on behind a cursor (NULL: from the start): four stages for the expired of each place, then one for the lapsed, and within
@@ -382,11 +386,12 @@ CREATE FUNCTION {schema}.sweep(
     OUT instant bigint, OUT moved bigint, OUT is_left boolean
 )
 LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
 SET enable_incremental_sort = off
-AS $body$
+AS $alkstore$
 #variable_conflict use_column
 DECLARE
     lowest CONSTANT bigint := -9223372036854775808;
@@ -448,4 +453,4 @@ BEGIN
         false
     );
 END
-$body$;
+$alkstore$;

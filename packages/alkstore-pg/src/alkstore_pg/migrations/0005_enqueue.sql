@@ -22,7 +22,7 @@ CREATE FUNCTION {schema}.enqueue(
 )
 RETURNS bigint
 LANGUAGE plpgsql
-AS $body$
+AS $alkstore$
 DECLARE
     -- What Python's str.strip takes off: a name of these alone is blank.
     spaces CONSTANT text := E'\t\n\u000B\f\r\u001C\u001D\u001E\u001F \u0085\u00A0\u1680\u2000\u2001\u2002\u2003\u2004'
@@ -113,4 +113,4 @@ BEGIN
     );
     RETURN made;
 END
-$body$;
+$alkstore$;
