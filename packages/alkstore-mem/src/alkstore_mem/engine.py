@@ -8,7 +8,7 @@ lives across awaits, as an overlay of its own.
 import random
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from alkstore import Store
 from alkstore.clock import Clock, chosen
@@ -37,7 +37,9 @@ from alkstore.engine import (
 from alkstore.errors import InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.stamps import Duration
+from alkstore_mem import join as _join
 from alkstore_mem.hold import Holds
+from alkstore_mem.join import JoinedTransaction
 from alkstore_mem.lock import Locks
 from alkstore_mem.queue import Queues
 from alkstore_mem.schedule import Schedules
@@ -48,21 +50,20 @@ from alkstore_mem.wake import Wakes
 
 __all__ = ["MemEngine", "MemStore", "alkstore_engine"]
 
+T = TypeVar("T", bound=MemTransaction)
+
 TRAITS: Final = Traits(batches=False, notify_limit=None, outside_tx=True, durable=False)
 
 _ENDS: Final = "everything ends with the store"
 _ALONE: Final = "a store is seen by its own process and by nothing else"
 _NO_SERVER: Final = "there is no server and no connection that could be lost"
 _NO_TABLES: Final = "there are no tables"
-_NO_JOIN: Final = "joining a connection is planned; this version begins transactions of its own only"
 
 OMITTED: Final[Mapping[str, str]] = {
     "WAKE-10": _NO_SERVER,
     "STR-13": _NO_SERVER,
     "STR-16": _ENDS,
     "TX-05": "a commit in memory cannot fail",
-    "TX-10": _NO_JOIN,
-    "TX-11": _NO_JOIN,
     "DUR-02": _ALONE,
     "DUR-03": _NO_TABLES,
     "DUR-04": _NO_TABLES,
@@ -202,12 +203,14 @@ class MemEngine:
     async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         self._enter()
         if connection is not None:
-            raise InvalidArgument(
-                "this version of the mem engine cannot join a connection; begin a transaction of its own with begin_tx"
-            )
+            return await _join.begin(connection, self, lambda: self._make(JoinedTransaction, begun))
+        return self._make(MemTransaction, begun)
+
+    def _make(self, kind: type[T], begun: str) -> T:
+        self._enter()  # once more: a session may have taken its time to begin
         self._begun += 1
         label = f"open transaction {self._begun}" + (f", begun at {begun}" if begun else "")
-        return MemTransaction(self._state, self._queues, self._streams, self._wakes, self._holds, label)
+        return kind(self._state, self._queues, self._streams, self._wakes, self._holds, label)
 
     async def list_names(self) -> Names:
         self._enter()

@@ -5,7 +5,7 @@ acked is kept from everybody else, the first offset that it took in a stream is 
 read to move is held, against other transactions alone. Nobody waits for it but those.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -20,7 +20,7 @@ from alkstore_mem.state import State
 from alkstore_mem.stream import Streams
 from alkstore_mem.wake import Wakes
 
-__all__ = ["MemTransaction"]
+__all__ = ["Mark", "MemTransaction"]
 
 _id: Final = attrgetter("id")
 _offset: Final = attrgetter("offset")
@@ -32,6 +32,16 @@ class _Save(NamedTuple):
     offset: int
     before: int
     resets: int
+
+
+class Mark(NamedTuple):
+    """How much of a transaction there was at a savepoint."""
+
+    jobs: int
+    acked: int
+    events: Mapping[str, int]
+    saves: Mapping[Position, _Save]
+    channels: int
 
 
 class MemTransaction:
@@ -159,14 +169,53 @@ class MemTransaction:
         self._enter()
         self._channels.extend(wake.channel for wake in wakes)
 
+    # ------------------------------------------------------------ savepoints
+
+    def mark(self) -> Mark:
+        """Give what `back_to` goes back to."""
+        events = {stream: len(records) for stream, records in self._events.items()}
+        return Mark(len(self._jobs), len(self._acked), events, dict(self._saves), len(self._channels))
+
+    def back_to(self, mark: Mark) -> None:
+        """Take back what came after a savepoint, and wake whom that held back. Positions stay held until the end."""
+        for id in list(self._jobs)[mark.jobs :]:
+            del self._jobs[id]
+        now = self._state.clock.now()
+        topics = {self._queues.put_back(id, now): None for id in self._acked[mark.acked :]}
+        del self._acked[mark.acked :]
+        for stream in list(self._events):
+            kept = mark.events.get(stream, 0)
+            del self._events[stream][kept:]
+            if not kept:
+                del self._events[stream]
+                topics[self._streams.end(stream, self, [])] = None
+        self._saves = dict(mark.saves)
+        del self._channels[mark.channels :]
+        self._state.wake(topics)
+
     # ------------------------------------------------------------ the end
 
     async def commit(self) -> None:
         self._enter()
+        try:
+            self.check()
+        except OffsetConflict:
+            self._end()
+            raise
+        self.land()
+
+    def check(self) -> None:
+        """See that it can land.
+
+        Raises:
+            OffsetConflict: A saved position was reset by somebody else since.
+        """
         for position, save in self._saves.items():
             if self._streams.resets(*position) != save.resets:
-                self._end()
                 raise OffsetConflict(save.before, self._streams.position(*position))
+
+    def land(self) -> None:
+        """Merge all of it in one step, and wake whom it concerns."""
         self._is_open = False
         topics = self._queues.land(list(self._jobs.values()), self._state.clock.now())
         for id in self._acked:

@@ -17,7 +17,7 @@ from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import Capability, Supported
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
 from alkstore_contract_suite.registry import Registry
-from alkstore_mem.contract import CAPABILITIES
+from alkstore_mem.contract import CAPABILITIES, MemColumn
 from alkstore_mem.engine import OMITTED, MemEngine
 
 TURNS = 2
@@ -85,7 +85,7 @@ def pytest_alkstore_register(registry: Registry) -> None:
 def _column(
     name: str, make_store: MakeStore, capabilities: Mapping[str, Capability], omitted: Mapping[str, str]
 ) -> InProcessColumn:
-    return InProcessColumn(
+    return MemColumn(
         name,
         version=alkstore.__version__,
         contract="1.0",

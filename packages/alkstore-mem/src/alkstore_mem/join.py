@@ -1,0 +1,208 @@
+"""Riding a SQLAlchemy session's transaction: what a store does in it is merged once the session has committed.
+
+So an endpoint that writes with SQLAlchemy and alkstore in one transaction can be tested without a server, whatever
+database its session has. SQLAlchemy is imported when something of its was given, and not before.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from alkstore.errors import DatabaseError, InvalidArgument, show
+from alkstore_mem.hold import Holds, Position
+from alkstore_mem.queue import Queues
+from alkstore_mem.state import State
+from alkstore_mem.stream import Streams
+from alkstore_mem.transaction import Mark, MemTransaction
+from alkstore_mem.wake import Wakes
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session, SessionTransaction
+
+__all__ = ["JoinedTransaction", "begin"]
+
+
+class JoinedTransaction(MemTransaction):
+    """A store's part of a session's transaction. Make it by `begin`."""
+
+    def __init__(
+        self, state: State, queues: Queues, streams: Streams, wakes: Wakes, holds: Holds, label: str
+    ) -> None:
+        super().__init__(state, queues, streams, wakes, holds, label)
+        self._given: Callable[[], object] = lambda: None
+        self._forget: Callable[[], object] = lambda: None
+        self._has_failed = False
+        self.marks: dict[SessionTransaction, Mark] = {}
+        """The session's open savepoints."""
+
+    def ride(self, given: "AsyncSession", session: "Session") -> None:
+        """Belong to a session, and end with it if it is dropped."""
+        # Not the session itself: what waits for its end would keep it alive.
+        self._given = weakref.ref(given)
+        self._forget = weakref.finalize(session, self.abandon).detach
+
+    @property
+    def connection(self) -> object:
+        return self._given()
+
+    async def _hold(self, position: Position) -> None:
+        try:
+            await super()._hold(position)
+        except DatabaseError:
+            self._has_failed = True
+            raise
+
+    def check(self) -> None:
+        if self._has_failed:  # one half would land without the other
+            raise DatabaseError("joined transaction has failed before; roll the session back")
+        if self.is_open:  # else the store was closed, and nothing of it is left
+            super().check()
+
+    async def commit(self) -> None:
+        raise InvalidArgument("commit of a joined transaction is its owner's; call it on your session")
+
+    async def rollback(self) -> None:
+        self._end()
+
+    def _leave(self) -> None:
+        self._forget()
+        super()._leave()
+
+
+async def begin(given: object, store: object, make: Callable[[], JoinedTransaction]) -> JoinedTransaction:
+    """Have a session begin, and give a store's part of its transaction: the one that it has, or one of ``make``.
+    Joined twice within one transaction it sees what it did the first time.
+
+    Raises:
+        InvalidArgument: It is no session, or one that cannot be joined, and why.
+        DatabaseError: Its database failed.
+    """
+    found = _session_in(given)
+    if found is None:
+        raise InvalidArgument(f"this engine joins a SQLAlchemy AsyncSession, got {show(given)}")
+    if _commits_by_itself(await _connection(found)):
+        raise InvalidArgument(
+            "session commits every statement by itself: give its engine another isolation level than AUTOCOMMIT"
+        )
+    session = found.sync_session
+    riders = _RIDERS.get(session)
+    if riders is None:
+        riders = _RIDERS[session] = _Riders(session)
+    part = riders.parts.get(store)
+    if part is not None:
+        part.check()
+    if part is None or not part.is_open:
+        part = riders.parts[store] = make()
+        part.ride(found, session)
+        savepoint = session.get_nested_transaction()
+        while savepoint is not None:
+            part.marks[savepoint] = part.mark()
+            savepoint = savepoint.parent
+    return part
+
+
+def _session_in(given: object) -> "AsyncSession | None":
+    if not any(base.__module__.partition(".")[0] == "sqlalchemy" for base in type(given).__mro__):
+        return None
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+
+    if isinstance(given, async_scoped_session):
+        # Its session is often that of the task that asks, and the task that begins is not the caller's.
+        raise InvalidArgument("session is a scoped one: join the session that it stands for, join(session())")
+    return given if isinstance(given, AsyncSession) else None
+
+
+async def _connection(session: "AsyncSession") -> "AsyncConnection":
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+    try:
+        return await session.connection()
+    except DBAPIError as error:
+        cause = error.orig and (error.orig.__cause__ or error.orig)
+        raise DatabaseError(f"session's database failed: {cause}") from cause
+    except SQLAlchemyError as error:
+        raise InvalidArgument(f"session cannot be joined: {error}") from error
+
+
+def _commits_by_itself(connection: "AsyncConnection") -> bool:
+    """Whether there is no transaction that could be joined, as a real database would find."""
+    inner = connection.sync_connection
+    if inner is None:
+        return False
+    # The level of the whole engine has no public name.
+    of_engine = getattr(inner.dialect, "_on_connect_isolation_level", None)
+    return inner.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT"
+
+
+class _Riders:
+    """Every store's part of one session's transaction, and what the session tells of it.
+
+    The listeners stay for the session's life: SQLAlchemy does not like one to be removed while it is called.
+    """
+
+    def __init__(self, session: "Session") -> None:
+        from sqlalchemy import event
+
+        self.parts: dict[object, JoinedTransaction] = {}
+        self._released: SessionTransaction | None = None
+        listeners: dict[str, Callable[..., None]] = {
+            "before_commit": self._before_commit,
+            "after_commit": self._after_commit,
+            "after_rollback": self._after_rollback,
+            "after_transaction_create": self._after_create,
+            "after_transaction_end": self._after_end,
+        }
+        for name, listener in listeners.items():
+            event.listen(session, name, listener)
+
+    def _before_commit(self, session: "Session") -> None:
+        # The last moment in which the commit can still be refused.
+        for part in self.parts.values():
+            part.check()
+
+    def _after_commit(self, session: "Session") -> None:
+        # Told of the release of a savepoint too.
+        self._released = session.get_nested_transaction()
+        if self._released is None:
+            parts, self.parts = self.parts, {}
+            for part in parts.values():
+                if part.is_open:
+                    part.land()
+
+    def _after_rollback(self, session: "Session") -> None:
+        savepoint = session.get_nested_transaction()
+        if savepoint is None:
+            self._end()
+        else:
+            self._back_to(savepoint)
+
+    def _after_create(self, session: "Session", transaction: "SessionTransaction") -> None:
+        if transaction.nested:
+            for part in self.parts.values():
+                part.marks[transaction] = part.mark()
+
+    def _after_end(self, session: "Session", transaction: "SessionTransaction") -> None:
+        if transaction.nested:
+            if transaction is not self._released:
+                self._back_to(transaction)
+            self._released = None
+            for part in self.parts.values():
+                part.marks.pop(transaction, None)
+        elif transaction.parent is None:  # else a flush, which has one to itself
+            self._end()
+
+    def _back_to(self, savepoint: "SessionTransaction") -> None:
+        for part in self.parts.values():
+            mark = part.marks.get(savepoint)
+            if mark is not None and part.is_open:
+                part.back_to(mark)
+
+    def _end(self) -> None:
+        parts, self.parts = self.parts, {}
+        for part in parts.values():
+            if part.is_open:
+                part.free()
+
+
+_RIDERS: Final[weakref.WeakKeyDictionary["Session", _Riders]] = weakref.WeakKeyDictionary()
