@@ -170,20 +170,6 @@ async def alchemy_session(dsn: str, driver: str) -> AsyncIterator[Application]:
         )
 
 
-@asynccontextmanager
-async def alchemy_scoped(dsn: str, driver: str) -> AsyncIterator[Application]:
-    async with alchemy(dsn, driver) as engine:
-        session = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
-        yield Application(
-            session,
-            lambda sql: session.execute(text(sql)),
-            session.begin_nested,
-            session.commit,
-            session.rollback,
-        )
-        await session.remove()
-
-
 Make = Callable[[str], AbstractAsyncContextManager[Application]]
 
 LIBRARIES: dict[str, Make] = {
@@ -196,7 +182,6 @@ LIBRARIES: dict[str, Make] = {
     "AsyncConnection on psycopg": lambda dsn: alchemy_connection(dsn, "psycopg"),
     "AsyncSession on asyncpg": lambda dsn: alchemy_session(dsn, "asyncpg"),
     "AsyncSession on psycopg": lambda dsn: alchemy_session(dsn, "psycopg"),
-    "async_scoped_session": lambda dsn: alchemy_scoped(dsn, "asyncpg"),
 }
 
 every_library = pytest.mark.parametrize("make", LIBRARIES.values(), ids=LIBRARIES)
@@ -420,6 +405,15 @@ async def test_an_idle_connection_is_refused(engine: PgEngine, dsn: str) -> None
                 with pytest.raises(InvalidArgument, match="in no transaction"):
                     await engine.begin(alchemys)
                 assert not alchemys.in_transaction()
+
+
+async def test_a_scoped_session_is_refused_for_the_session_that_it_stands_for(
+    engine: PgEngine, dsn: str
+) -> None:
+    async with alchemy(dsn, "asyncpg") as database:
+        scoped = async_scoped_session(async_sessionmaker(database), scopefunc=asyncio.current_task)
+        with pytest.raises(InvalidArgument, match=r"join\(session\(\)\)"):
+            await engine.begin(scoped)
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])

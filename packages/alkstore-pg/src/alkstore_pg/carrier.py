@@ -92,7 +92,10 @@ def _of_sqlalchemy(given: object, schema: Schema) -> Carrier | None:
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
         if isinstance(given, async_scoped_session):
-            given = given()
+            # Its session is often that of the task that asks, and the task that begins is not the caller's.
+            raise InvalidArgument(
+                "session is a scoped one: join the session that it stands for, join(session())"
+            )
         if isinstance(given, (AsyncConnection, AsyncSession)):
             return AlchemyCarrier(given, schema)
     return None
