@@ -341,7 +341,7 @@ async def test_readers_are_woken_when_a_savepoint_held_them_back(store: Store, s
 async def test_a_commit_within_an_open_savepoint_lands_all_of_it(store: Store, session: AsyncSession) -> None:
     async with store.join(session) as tx:
         await tx.enqueue("q", 1)
-        await session.begin_nested()
+        _ = await session.begin_nested()
         await tx.enqueue("q", 2)
     await session.commit()
 

@@ -13,7 +13,13 @@ import pytest
 from engines import locked, opened, rows
 from jobs import new_job
 from sqlalchemy import URL, create_engine, event, text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.orm import Session as SyncSession
 
 from alkstore.engine import Ack, JobFilter, NewEvent, NewWake, OffsetSave
@@ -125,6 +131,22 @@ async def test_what_is_sqlalchemys_and_cannot_be_awaited_is_refused(engine: Sqli
                     await engine.begin(given)
     finally:
         alchemy.dispose()
+
+
+async def test_a_scoped_session_is_refused_for_the_session_that_it_stands_for(
+    engine: SqliteEngine, path: Path
+) -> None:
+    alchemy = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    scoped = async_scoped_session(async_sessionmaker(alchemy), scopefunc=asyncio.current_task)
+    with pytest.raises(InvalidArgument, match=r"join\(session\(\)\)"):
+        await engine.begin(scoped)
+    tx = await engine.begin(scoped())
+    await tx.insert_jobs([new_job()])
+    await scoped.commit()
+    await scoped.remove()
+    await alchemy.dispose()
+
+    assert rows(path) == [b"1"]
 
 
 async def test_a_connection_that_was_closed_is_refused(engine: SqliteEngine, path: Path) -> None:

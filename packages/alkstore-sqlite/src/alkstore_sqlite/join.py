@@ -65,6 +65,12 @@ class JoinedTransaction(Operations):
             InvalidArgument: It cannot be joined, and why.
             DatabaseError: Somebody else had the write lock for too long.
         """
+        if _is_alchemy(connection) and hasattr(connection, "registry"):
+            # Its session is often that of the task that asks, and the task that begins is not the caller's: another session
+            # would be joined, which nobody ever commits.
+            raise InvalidArgument(
+                "session is a scoped one: join the session that it stands for, join(session())"
+            )
         has_begun = await _make_begin(connection)
         try:
             return await cls._ride(connection, writer, label)
