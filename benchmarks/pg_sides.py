@@ -41,7 +41,7 @@ POOL: Final = 8
 
 
 class Side(Protocol):
-    """What is timed. `process` takes jobs by ``size``, runs a trivial handler for each, and acks it."""
+    """What is timed. `process` takes jobs by ``size``, runs a trivial handler for each, and acks it. Two publish, too."""
 
     async def open(self, dsn: str) -> Self: ...
 
@@ -52,14 +52,6 @@ class Side(Protocol):
     async def enqueue_many(self, count: int) -> object: ...
 
     async def process(self, count: int, size: int) -> None: ...
-
-
-class Publisher(Side, Protocol):
-    """A side that has streams."""
-
-    async def publish(self) -> object: ...
-
-    async def publish_many(self, count: int) -> object: ...
 
 
 async def handle(payload: object) -> None:
