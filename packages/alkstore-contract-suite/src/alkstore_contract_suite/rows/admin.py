@@ -92,6 +92,7 @@ async def _looked(store: Store) -> list[object]:
     text="None of them changes anything.",
     oracle="expired, lapsed and due rows stay as they are however often one looks, and nobody is woken",
     modes=("plain", "second"),
+    needs=("listen",),
     kills=("looking-sweeps", "looking-buries-the-lapsed"),
 )
 async def looking_changes_nothing(ctx: Context) -> None:

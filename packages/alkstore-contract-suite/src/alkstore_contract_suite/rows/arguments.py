@@ -169,6 +169,7 @@ async def a_stamp_below_its_least_value_is_refused(ctx: Context) -> None:
     "NAME-11",
     text="NaN, infinities, bools, text, datetimes and ints outside 64 bits are no durations.",
     oracle="InvalidArgument at every entry point; nothing changed",
+    needs=("listen",),
     kills=("bool-taken-for-a-number",),
 )
 async def what_is_no_duration_is_refused(ctx: Context) -> None:
@@ -249,6 +250,7 @@ async def a_job_id_that_is_no_int_is_refused(ctx: Context) -> None:
     "NAME-11",
     text="A timeout that is not positive is one immediate try, and None is for ever.",
     oracle="what is ready is given, else None or LockTimeout at once; without a limit it waits on",
+    needs=("listen",),
 )
 async def a_timeout_of_nothing_is_one_try(ctx: Context) -> None:
     store = ctx.store

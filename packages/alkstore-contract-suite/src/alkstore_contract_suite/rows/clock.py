@@ -220,6 +220,7 @@ async def _hold_lock(ctx: Context, store: Store, entered: list[str]) -> None:
     "CLK-02",
     text="Limits of waiting run on the event loop's time: a stopped clock hangs no caller.",
     oracle="a timeout of milliseconds ends while the storage's clock stands",
+    needs=("listen",),
     kills=("timeouts-run-on-the-stores-clock",),
 )
 async def a_stopped_clock_hangs_no_caller(ctx: Context) -> None:

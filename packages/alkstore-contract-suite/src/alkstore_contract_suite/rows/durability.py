@@ -253,7 +253,7 @@ async def instants_are_those_of_the_statement(ctx: Context) -> None:
     "DUR-10",
     text="Mixed-case schema names work; two stores in two schemas of one database share nothing.",
     oracle="everything works in an odd schema and is not seen in another; a name over 40 bytes is refused",
-    needs=("schema",),
+    needs=("schema", "listen"),
 )
 async def two_schemas_share_nothing(ctx: Context) -> None:
     stores = [await ctx.factory.open_with(schema=name) for name in ("Mixed-Case schema", "mixed-case schema")]

@@ -166,6 +166,7 @@ OPERATIONS: Final[Mapping[str, Callable[[Bench], Awaitable[object]]]] = {
     "DUR-06",
     text="From the close on every operation on the store and on all that came from it is Closed.",
     oracle="Closed from every one of them; receivers give None or nothing, again and again; arguments come first",
+    needs=("listen",),
     kills=("closed-store-still-writes", "ended-tx-still-writes", "closed-store-still-runs"),
 )
 async def everything_of_a_closed_store_is_closed(ctx: Context) -> None:
@@ -194,6 +195,7 @@ async def everything_of_a_closed_store_is_closed(ctx: Context) -> None:
     "DUR-06",
     text="A close ends every wait.",
     oracle="waiting claims and locks are Closed, receivers None, claims() and runners end, all at once",
+    needs=("listen",),
     kills=("close-leaves-claims-waiting", "close-leaves-receivers-waiting"),
 )
 async def a_close_ends_every_wait(ctx: Context) -> None:
@@ -319,6 +321,7 @@ async def what_was_handed_over_finishes(ctx: Context) -> None:
     text="Closing twice, or from two tasks, is fine; a store that was never used closes too.",
     oracle="no error, and every close returns",
     modes=("concurrent",),
+    needs=("listen",),
     kills=("second-close-fails",),
 )
 async def closing_twice_is_fine(ctx: Context) -> None:
@@ -336,6 +339,7 @@ async def closing_twice_is_fine(ctx: Context) -> None:
     "DUR-06",
     text="After a close no task, thread, connection or file handle is left.",
     oracle="counts before the first store and after the last close",
+    needs=("listen",),
     kills=("close-leaves-a-task",),
 )
 async def a_close_leaves_nothing_behind(ctx: Context) -> None:

@@ -97,6 +97,7 @@ WORK: Final[Sequence[Callable[[Context, Store], Awaitable[object]]]] = (
     text="Cancelling any operation at any point leaks nothing: 1,000 random cancellations.",
     oracle="no lock, position, claim or job is stuck afterwards, and no task or thread is left",
     modes=("concurrent", "second"),
+    needs=("listen",),
     kills=(
         "cancelled-block-keeps-its-claim",
         "cancelled-lock-wait-keeps-the-lock",
@@ -200,6 +201,7 @@ async def _drop(ctx: Context, store: Store) -> None:
     "DUR-08",
     text="1,000 receivers, subscriptions, waiting claims and lock waits, however they end, leave all counts flat.",
     oracle="tasks, threads and objects after the thousandth as after the hundredth",
+    needs=("listen",),
     kills=("receivers-are-never-forgotten", "waiting-claims-are-never-forgotten"),
 )
 async def waits_that_ended_leave_nothing(ctx: Context) -> None:

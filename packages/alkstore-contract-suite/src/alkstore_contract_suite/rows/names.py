@@ -265,6 +265,7 @@ async def a_stores_own_worker_id_is_a_local_name(ctx: Context) -> None:
     text="A name is checked before any engine work: nothing is written and nobody is woken.",
     oracle="waiting receivers and claims go on waiting, and are reached by the control",
     modes=("plain", "second"),
+    needs=("listen",),
     kills=("name-checked-after-the-write",),
 )
 async def a_refused_name_writes_nothing_and_wakes_nobody(ctx: Context) -> None:

@@ -59,6 +59,7 @@ async def _write_under(store: Store, name: str) -> None:
     text="Spaces, quotes, control characters, emoji, right-to-left text pass and read back unchanged.",
     oracle="every list and every value shows the name as it was given",
     modes=("plain", "second", "reopen"),
+    needs=("listen",),
     kills=("names-lose-their-outer-spaces",),
 )
 async def an_odd_name_reads_back_unchanged(ctx: Context) -> None:
@@ -122,6 +123,7 @@ async def two_names_that_differ_are_two_names(ctx: Context) -> None:
     text="Channels too are equal only byte for byte.",
     oracle="a notify on the twin wakes nobody; one on the name itself does",
     modes=("plain", "second"),
+    needs=("listen",),
     kills=("channels-cut-at-63-bytes",),
 )
 async def two_channels_that_differ_are_two_channels(ctx: Context) -> None:

@@ -261,6 +261,7 @@ async def _nothing_there(ctx: Context, store: Store) -> None:
     "PAY-03",
     text="Everything else is CodecError on every path, at any depth, beside real nulls too.",
     oracle="CodecError; nothing stored, nobody woken; the transaction still lands",
+    needs=("listen",),
     kills=("nan-stored-as-null", "keys-are-coerced", "sets-become-lists"),
 )
 async def what_is_no_payload_is_refused_on_every_path(ctx: Context) -> None:

@@ -66,6 +66,7 @@ async def a_payload_that_does_not_fit_harms_nothing(ctx: Context) -> None:
     text="A notify payload of 7,000 bytes passes on every channel; over that, only an engine with a limit refuses.",
     oracle="a wake at the limit; above it a wake, or PayloadTooLarge that says how much",
     modes=("boundary", "second"),
+    needs=("listen",),
     kills=("notify-limit-is-one-byte-short",),
 )
 async def a_notify_payload_at_the_limit_passes(ctx: Context) -> None:
@@ -95,7 +96,7 @@ async def a_notify_payload_at_the_limit_passes(ctx: Context) -> None:
     "PAY-06",
     text="Over the limit nothing is sent, and the transaction stays usable.",
     oracle="PayloadTooLarge before any SQL; the transaction's other work lands and nobody was woken",
-    needs=("notify_limit",),
+    needs=("notify_limit", "listen"),
 )
 async def a_notify_payload_over_the_limit_is_refused(ctx: Context) -> None:
     store = ctx.store

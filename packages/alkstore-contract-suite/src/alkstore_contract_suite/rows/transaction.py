@@ -19,6 +19,7 @@ from alkstore_contract_suite.rows._transaction import (
     text="enqueue, outbox enqueue, publish, notify, ack and save_offset in one tx land together, at the commit.",
     oracle="nothing is seen and nobody woken before the commit; everything after it, in any store",
     modes=("plain", "second"),
+    needs=("listen",),
     kills=("commit-loses-the-positions", "transactions-write-at-once"),
 )
 async def everything_lands_at_the_commit(ctx: Context) -> None:
@@ -106,6 +107,7 @@ async def _count_events(store: Store) -> int:
     text="Whoever a commit wakes sees what it committed.",
     oracle="a reader that reads in the very step in which it was woken",
     modes=("plain", "second"),
+    needs=("listen",),
     kills=("wakes-before-the-commit",),
 )
 async def who_is_woken_sees_the_commit(ctx: Context) -> None:

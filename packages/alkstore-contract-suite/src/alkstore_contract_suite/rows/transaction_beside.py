@@ -26,7 +26,7 @@ from alkstore_contract_suite.rows._transaction import (
     text="A failed commit leaves nothing and wakes nothing.",
     oracle="DatabaseError; nothing seen, nobody woken, the claim live; the next transaction lands",
     modes=("plain", "second", "reopen"),
-    needs=("durable",),
+    needs=("durable", "listen"),
     kills=("failed-commit-wakes", "failed-commit-leaves-its-jobs"),
 )
 async def a_failed_commit_leaves_nothing(ctx: Context) -> None:

@@ -85,6 +85,7 @@ async def a_body_may_end_it_itself(ctx: Context) -> None:
     text="rollback leaves no trace, and the store stays usable.",
     oracle="nothing seen, nobody woken, the claim live, the handle open; then everything lands in a new one",
     modes=("plain", "second"),
+    needs=("listen",),
     kills=("rolled-back-job-stays", "outbox-row-survives-rollback", "rolled-back-ack-stays"),
 )
 async def a_rollback_leaves_no_trace(ctx: Context) -> None:

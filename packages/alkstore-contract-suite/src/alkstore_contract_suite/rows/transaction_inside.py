@@ -176,6 +176,7 @@ async def _looks(b: Bench) -> list[object]:
     "TX-07",
     text="In the task that last used an open tx whatever commits by itself is InsideTransaction, at once.",
     oracle="the error from every such operation, naming the twin; nothing done; the transaction lands",
+    needs=("listen",),
     kills=("writes-beside-the-tx-are-let-through", "runners-pass-beside-the-tx"),
 )
 async def a_write_beside_the_own_transaction_is_refused(ctx: Context) -> None:
@@ -205,6 +206,7 @@ async def a_write_beside_the_own_transaction_is_refused(ctx: Context) -> None:
     "TX-07",
     text="Reads, listen and subscribe work there and see committed state.",
     oracle="every read gives the same as before the transaction's writes",
+    needs=("listen",),
 )
 async def reads_beside_the_own_transaction_see_what_is_committed(ctx: Context) -> None:
     b = await _bench(ctx)

@@ -74,7 +74,7 @@ async def a_join_has_its_limits(ctx: Context) -> None:
     text="A savepoint that the application rolls back takes its part along, wakes too.",
     oracle="only what was outside the savepoint lands and wakes",
     modes=("plain", "second"),
-    needs=("joins",),
+    needs=("joins", "listen"),
     kills=("join-never-asks-the-session", "join-wakes-before-the-commit"),
 )
 async def a_savepoint_takes_its_part_along(ctx: Context) -> None:

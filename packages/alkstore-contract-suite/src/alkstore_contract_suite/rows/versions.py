@@ -75,6 +75,7 @@ async def a_store_tells_nothing_of_its_engine(ctx: Context) -> None:
     "VER-03",
     text="Read-only values cannot be changed by a consumer.",
     oracle="setting, adding and deleting an attribute is refused, and the value is as before",
+    needs=("listen",),
     kills=("values-can-be-changed",),
 )
 async def a_value_cannot_be_changed(ctx: Context) -> None:

@@ -20,6 +20,7 @@ MANY: Final = 25
     text="A notify wakes every open receiver on that channel, whichever store of the storage it is open on.",
     oracle="three receivers on two stores, a notify on either store",
     modes=SECOND,
+    needs=("listen",),
     kills=("first-receiver-takes-the-wake",),
 )
 async def a_notify_wakes_every_open_receiver(ctx: Context) -> None:
@@ -43,6 +44,7 @@ async def a_notify_wakes_every_open_receiver(ctx: Context) -> None:
     text="A receiver that already waits is woken, and goes on hearing after it was woken.",
     oracle="a task in recv before each of five notifies",
     modes=SECOND,
+    needs=("listen",),
     kills=("notify-wakes-nobody",),
 )
 async def a_notify_ends_a_wait(ctx: Context) -> None:
@@ -62,6 +64,7 @@ async def a_notify_ends_a_wait(ctx: Context) -> None:
     text="The notify payload is never surfaced: a wake says the channel and nothing else.",
     oracle="the wake of a notify with a payload equals the wake of one without",
     modes=SECOND,
+    needs=("listen",),
 )
 async def a_wake_carries_no_payload(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
@@ -103,6 +106,7 @@ async def an_outside_listener_sees_the_payload(ctx: Context) -> None:
     text="Other channels are not woken, nor the channel of a name by a job, an event, a lock or a schedule of that name.",
     oracle="a receiver stays idle through commits elsewhere, then hears its own channel exactly once",
     modes=SECOND,
+    needs=("listen",),
     kills=("notify-wakes-all-channels",),
 )
 async def other_channels_are_not_woken(ctx: Context) -> None:
@@ -128,6 +132,7 @@ async def other_channels_are_not_woken(ctx: Context) -> None:
     text="A notify that was acknowledged before listen was called does not wake the receiver that it gives.",
     oracle="wakes after notifies on both stores; then one notify as control",
     modes=("plain", "concurrent", "second"),
+    needs=("listen",),
     kills=("listen-hears-the-past",),
 )
 async def an_earlier_notify_does_not_reach_a_later_receiver(ctx: Context) -> None:
@@ -148,6 +153,7 @@ async def an_earlier_notify_does_not_reach_a_later_receiver(ctx: Context) -> Non
     text="For N notifies in N commits a receiver that does not read gets at least one wake and at most N.",
     oracle="the wakes that are pending after N notifies, and after none",
     modes=SECOND,
+    needs=("listen",),
     kills=("notify-wakes-twice",),
 )
 async def notifies_fold_but_never_multiply(ctx: Context) -> None:
@@ -168,6 +174,7 @@ async def notifies_fold_but_never_multiply(ctx: Context) -> None:
     text="Several notifies on one channel in one transaction give between one wake and that many.",
     oracle="the wakes after a commit of five notifies on one channel and one on another",
     modes=SECOND,
+    needs=("listen",),
 )
 async def notifies_of_one_transaction_may_fold(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
@@ -187,6 +194,7 @@ async def notifies_of_one_transaction_may_fold(ctx: Context) -> None:
     text="If a commit with a notify happens after the last recv returned, the next recv returns.",
     oracle="a consumer that is never in recv when the notify comes",
     modes=("plain", "concurrent", "second"),
+    needs=("listen",),
     kills=("wake-lost-between-waits",),
 )
 async def a_wake_that_comes_between_two_waits_is_kept(ctx: Context) -> None:
@@ -207,6 +215,7 @@ async def a_wake_that_comes_between_two_waits_is_kept(ctx: Context) -> None:
     text="Wakes and re-reading together miss nothing: a consumer that waits only after it read all sees all.",
     oracle="three publishers that notify after each event, one consumer that re-reads on each wake, in 25 rounds",
     modes=("concurrent", "second"),
+    needs=("listen",),
     kills=("wake-lost-between-waits",),
     depends=("STR-03",),
 )
@@ -244,6 +253,7 @@ async def a_consumer_that_rereads_on_wakes_sees_all(ctx: Context) -> None:
     text="A stalled receiver's memory is bounded, and its next recv returns.",
     oracle="memory before and after 200 notifies that 50 receivers do not read",
     modes=("plain",),
+    needs=("listen",),
     kills=("stalled-receiver-hoards",),
 )
 async def a_stalled_receiver_holds_bounded_memory(ctx: Context) -> None:
@@ -274,6 +284,7 @@ async def a_stalled_receiver_holds_bounded_memory(ctx: Context) -> None:
     text="Tx.notify wakes nothing before the commit, and a commit wakes exactly like notify.",
     oracle="a receiver before and after the commit",
     modes=SECOND,
+    needs=("listen",),
     kills=("wake-before-commit",),
 )
 async def a_transaction_wakes_at_its_commit(ctx: Context) -> None:
@@ -330,6 +341,7 @@ ROLLBACKS: Final[dict[str, Callable[[Context, str], Awaitable[None]]]] = {
     text="A transaction that was rolled back wakes nobody, however it was rolled back.",
     oracle="the wakes after each kind of rollback, and after a notify as control",
     modes=SECOND,
+    needs=("listen",),
     kills=("rollback-leaks-a-wake",),
 )
 async def a_rolled_back_transaction_wakes_nobody(ctx: Context) -> None:
@@ -349,6 +361,7 @@ async def a_rolled_back_transaction_wakes_nobody(ctx: Context) -> None:
     text="Whoever is woken by a commit sees the committed data.",
     oracle="an event and a job of the transaction, read right after each of the wakes",
     modes=("concurrent", "second"),
+    needs=("listen",),
     kills=("wake-before-the-data",),
 )
 async def the_woken_reader_sees_the_committed_data(ctx: Context) -> None:

@@ -23,6 +23,7 @@ from alkstore_contract_suite.rows._receiving import (
     text="Closing a receiver closes no other one on the same channel or stream.",
     oracle="its twin on the same channel, and on the same stream, after the close",
     modes=SECOND,
+    needs=("listen",),
 )
 async def closing_a_receiver_closes_no_other(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
@@ -42,6 +43,7 @@ async def closing_a_receiver_closes_no_other(ctx: Context) -> None:
     text="aclose() of the store closes its receivers: waits end, and whoever asks later is told.",
     oracle="both kinds, waiting and not; a receiver of another store on the same storage goes on",
     modes=SECOND,
+    needs=("listen",),
     kills=("store-close-leaves-receivers",),
 )
 async def closing_the_store_closes_its_receivers(ctx: Context) -> None:
@@ -172,6 +174,7 @@ async def reconnection_backs_off(ctx: Context) -> None:
     text="Where nothing can reconnect no wake ever says so.",
     oracle="every wake of a case that notifies and commits",
     modes=("plain", "second"),
+    needs=("listen",),
 )
 async def a_wake_says_reconnected_only_after_a_loss(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()

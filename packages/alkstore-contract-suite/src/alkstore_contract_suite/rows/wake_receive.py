@@ -139,6 +139,7 @@ async def _awaited(call: Callable[[], Awaitable[Any]]) -> object:
     text="recv_timeout gives None at the timeout, a wake that is there at once, and Closed when closed.",
     oracle="short and zero timeouts while the clock stands still; a close before and during the wait",
     modes=SECOND,
+    needs=("listen",),
     kills=("recv-timeout-swallows-close",),
 )
 async def recv_timeout_ends_by_itself(ctx: Context) -> None:
@@ -211,6 +212,7 @@ async def a_second_task_in_recv_is_refused(ctx: Context) -> None:
     text="Cancelling a recv loses no wake and leaves the receiver usable.",
     oracle="a recv cancelled just before, with and just after its wake: the wake came, or is still there",
     modes=("plain", "concurrent", "second"),
+    needs=("listen",),
     kills=("cancelled-recv-loses-a-wake",),
 )
 async def a_cancelled_recv_loses_no_wake(ctx: Context) -> None:
