@@ -146,7 +146,8 @@ class PgEngine:
         try:
             while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
                 plan = self._marks.plan(queue)
-                answer = await self._claimer.run(lambda on: _queue.claim(on, queue, worker_ids, plan))
+                take = partial(_queue.claim, queue=queue, worker_ids=worker_ids, plan=plan)
+                answer = await self._claimer.run(take)
                 self.clock.heard(answer.now, answer.sent, answer.received)
                 self._marks.learn(queue, plan, answer)
                 claimed = answer.claimed

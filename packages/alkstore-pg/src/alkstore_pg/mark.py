@@ -78,13 +78,14 @@ class Answer(NamedTuple):
 class _Queue:
     """What is known of a queue whose full claims are slow."""
 
-    __slots__ = ("full_at", "looked", "marks", "pause", "slow")
+    __slots__ = ("full_at", "looked", "marks", "pause", "slow", "stirred_at")
 
     def __init__(self) -> None:
         self.slow = 0
         self.marks: dict[int, int] = {}
         self.looked = 0
         self.full_at = 0.0
+        self.stirred_at = float("-inf")
         self.pause = LEAST_PAUSE
 
 
@@ -113,9 +114,7 @@ class Marks:
             self._learn_full(queue, known or _Queue(), answer)
         elif known is None:
             return
-        elif answer.now < known.looked:  # the clock was stepped back: every mark lies ahead
-            self.stir((queue,))
-        elif answer.claimed is None:
+        elif answer.claimed is None or answer.now < known.looked:  # or the clock was stepped back, behind every mark
             known.full_at = float("-inf")
         else:
             known.looked = answer.now
@@ -130,18 +129,20 @@ class Marks:
         known.slow += 1
         known.marks |= _least(answer.claimed.jobs)
         known.looked = answer.now
-        known.full_at = answer.received
+        # What was stirred while this claim was under way it may not have seen.
+        known.full_at = answer.received if known.stirred_at < answer.sent else float("-inf")
         known.pause = max(LEAST_PAUSE, SHARE * answer.took / 1_000_000)
         self._queues[queue] = known
         if len(self._queues) > QUEUES:
             self._queues.popitem(last=False)
 
-    def stir(self, queues: Iterable[str]) -> None:
+    def stir(self, queues: Iterable[str], at: float | None = None) -> None:
         """Something of these queues may have become claimable below a mark: their next claims are full."""
         if self._queues:
             for queue in queues:
                 known = self._queues.get(queue)
                 if known is not None:
+                    known.stirred_at = asyncio.get_running_loop().time() if at is None else at
                     known.full_at = float("-inf")
 
 
