@@ -1,6 +1,6 @@
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -291,7 +291,7 @@ async def test_whoever_meets_a_held_position_waits_for_as_long_as_his_patience(
     if there:
         await stream.move(world.on, key, "c", 1, PATIENCE, backwards=False)
     other, mine = await world.session(), await world.session()
-    waits = {
+    waits: dict[str, Callable[[], Awaitable[object]]] = {
         "move": lambda: stream.move(mine, key, "c", 9, 20, backwards=False),
         "reset": lambda: stream.move(mine, key, "c", 0, 20, backwards=True),
         "hold": lambda: stream.hold_position(mine, key, "c", 20),
@@ -375,7 +375,7 @@ async def test_no_table_is_read_whole(world: Streams, wait: str) -> None:
     await stream.move(world.on, key, "c", 1, PATIENCE, backwards=False)
     # So few rows that a plan which is kept for any stream and offset would rather read them all.
     await world.script("ANALYZE {schema}.event, {schema}.stream, {schema}.position")
-    operations = {
+    operations: dict[str, Callable[[], Awaitable[object]]] = {
         "append": lambda: world.publish("s", "t", "s", on=on),
         "read": lambda: stream.read(on, "s", key, 1, 10),
         "head": lambda: stream.head(on, key),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 import pytest
@@ -162,6 +163,20 @@ async def test_readers_wait_for_nobody(world: Streams) -> None:
         assert await stream.names(world.on) == ["s"]
 
 
+async def test_an_advisory_lock_of_another_kind_is_not_taken_for_a_floor(world: Streams) -> None:
+    await world.publish("s", "s")
+    other = await world.session()
+    async with other.connection.transaction():
+        # As one number: objsubid tells it from ours, which has the same two halves.
+        await other.connection.execute(
+            world.schema.render(
+                "SELECT pg_advisory_xact_lock_shared(({schema}.floor_class(1)::bigint << 32) | 1)"
+            )
+        )
+
+        assert await world.seen("s") == [1, 2]
+
+
 # ---------------------------------------------------------------- between two steps
 
 _PAUSE = """
@@ -302,10 +317,10 @@ async def test_a_transaction_of_any_level_appends_to_a_stream_that_it_cannot_see
 
 @pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
 async def test_a_stream_is_not_read_where_every_statement_sees_the_same(
-    world: Streams, isolation: str
+    world: Streams, isolation: Any
 ) -> None:
     await world.publish("s")
-    transaction = world.on.connection.transaction(isolation=isolation)  # type: ignore[arg-type]
+    transaction = world.on.connection.transaction(isolation=isolation)
     await transaction.start()
 
     with pytest.raises(asyncpg.InvalidTransactionStateError, match="READ COMMITTED"):
@@ -323,107 +338,3 @@ async def test_two_transactions_publish_to_each_others_streams_without_waiting(w
         await world.publish("a", on=second)
 
     assert (await world.seen("a"), await world.seen("b")) == ([1, 4], [1, 2])
-
-
-# ---------------------------------------------------------------- numbers
-
-
-@pytest.mark.parametrize("given", [2**31 - 3, 2**32 - 3, 2**40 - 3, 2**62])
-async def test_a_floor_is_found_again_whatever_number_it_has(world: Streams, given: int) -> None:
-    key = await world.key("s")
-    await world.sql("SELECT setval({sequence}, $1::bigint)", given)
-    other = await world.session()
-    for offset in range(given + 1, given + 19, 3):
-        async with other.connection.transaction():
-            assert await world.publish("s", on=other) == [offset]
-            assert await world.publish("s", "s") == [offset + 1, offset + 2]
-
-            page = await stream.read(world.on, "s", key, offset - 4, LAST)
-            assert [record.offset for record in page.events] == list(
-                range(max(given, offset - 4) + 1, offset)
-            )
-            assert page.is_held_back
-    assert await world.head("s") == given + 18
-
-
-async def test_a_floor_is_found_again_four_billion_events_later(world: Streams) -> None:
-    await world.publish("s")
-    other = await world.session()
-    async with other.connection.transaction():
-        await world.publish("s", on=other)
-        await world.sql("SELECT setval({sequence}, $1::bigint)", 2**32 - 1)
-        await world.publish("s")
-
-        assert await world.seen("s") == [1]
-
-    assert await world.seen("s") == [1, 2, 2**32]
-
-
-async def test_a_sequence_that_caches_values_is_refused(world: Streams) -> None:
-    await world.script("ALTER SEQUENCE {schema}.event_offset CACHE 10")
-    try:
-        await world.publish("s")
-
-        with pytest.raises(asyncpg.RaiseError, match="gave 2 after 10"):
-            await world.publish("s")
-    finally:
-        await world.script("ALTER SEQUENCE {schema}.event_offset CACHE 1")
-
-
-# ---------------------------------------------------------------- other servers
-
-
-async def test_offsets_and_positions_go_on_in_a_restored_dump(world: Streams, server: Server) -> None:
-    await world.publish("other", "s", "s", "s")
-    key = await world.key("s")
-    await stream.trim(world.on, key, 2)
-    await stream.move(world.on, key, "c", 3, PATIENCE, backwards=False)
-    dumped = await asyncio.to_thread(server.dump, world.dsn, world.schema.name)
-    copy = await asyncio.to_thread(server.create_database, "test_stream_restored")
-    try:
-        await asyncio.to_thread(server.restore, copy, dumped)
-        restored = Streams(copy, world.schema)
-        await restored.open()
-        try:
-            assert not await stream.catch_up(restored.on)
-            assert await restored.seen("s") == [3, 4]
-            assert await restored.publish("s") == [5]
-            page = await stream.read(restored.on, "s", key, await stream.position(restored.on, key, "c"), 9)
-            assert [record.offset for record in page.events] == [4, 5]
-        finally:
-            await restored.close()
-    finally:
-        await asyncio.to_thread(server.drop_database, "test_stream_restored")
-
-
-@pytest.mark.parametrize("trimmed", [False, True])
-async def test_a_sequence_that_is_behind_the_rows_catches_up(world: Streams, trimmed: bool) -> None:
-    await world.publish("a", "b", "a", "b")
-    if trimmed:
-        await stream.trim(world.on, await world.key("b"), LAST)
-    # What logical replication leaves: every row, and a sequence that nobody has used.
-    await world.script("ALTER SEQUENCE {schema}.event_offset RESTART")
-
-    assert await stream.catch_up(world.on)
-
-    assert not await stream.catch_up(world.on)
-    assert await world.publish("b") == [5]
-
-
-async def test_a_new_sequence_is_not_behind(world: Streams) -> None:
-    assert not await stream.catch_up(world.on)
-    assert await world.publish("s") == [1]
-
-
-async def test_an_advisory_lock_of_another_kind_is_not_taken_for_a_floor(world: Streams) -> None:
-    await world.publish("s", "s")
-    other = await world.session()
-    async with other.connection.transaction():
-        # As one number: objsubid tells it from ours, which has the same two halves.
-        await other.connection.execute(
-            world.schema.render(
-                "SELECT pg_advisory_xact_lock_shared(({schema}.floor_class(1)::bigint << 32) | 1)"
-            )
-        )
-
-        assert await world.seen("s") == [1, 2]
