@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from timed import pool_of
+from timed import extended, pool_of
 
 from alkstore import DatabaseError, SchemaMismatch
 from alkstore.migrations import Migration
@@ -103,7 +103,7 @@ async def test_no_search_path_changes_what_is_meant(dsn: str, pool: Pool, path: 
             f"CREATE FUNCTION evil.{name}() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz WHERE 1 / 0 = 1'",
         )
 
-    async with PgStore(f"{dsn}&search_path={path}") as store:
+    async with PgStore(extended(dsn, f"search_path={path}")) as store:
         await store.queue("mail").enqueue(1)
         assert await store.queue("mail").claim_one() is not None
         await store.stream("orders").publish(1)

@@ -4,7 +4,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from timed import pool_of
+from timed import extended, pool_of
 
 from alkstore import AlkstoreError, DatabaseError, InvalidArgument
 from alkstore_pg.clock import ServerClock
@@ -75,11 +75,10 @@ def test_a_store_is_called_by_its_place_and_nothing_shows_its_password() -> None
 # ---------------------------------------------------------------- connections
 
 
-async def test_who_is_not_there_is_named_and_no_password_is(server: Server) -> None:
+async def test_who_is_not_there_is_named_and_no_password_is() -> None:
     for dsn, where in (
         (NOBODY, "nobody answers at 127.0.0.1:1"),
         ("postgresql:///app?host=/nowhere&password=hunter2", "nobody answers at /nowhere"),
-        (f"{server.tcp_dsn.partition('?')[0]}?sslmode=require&password=hunter2", "SSL"),
     ):
         with pytest.raises(DatabaseError, match=where) as caught:
             await opened(dsn, wait_timeout=5)
@@ -89,6 +88,16 @@ async def test_who_is_not_there_is_named_and_no_password_is(server: Server) -> N
         while seen is not None:
             assert "hunter2" not in str(seen)
             seen = seen.__cause__ or seen.__context__
+
+
+@pytest.mark.parametrize("options", [{"ssl": "require"}, {"ssl": True}, {}])
+async def test_what_is_asked_of_tls_is_passed_on(server: Server, options: dict[str, Any]) -> None:
+    if server.tcp_dsn == server.dsn:
+        pytest.skip("the server of the environment may speak TLS, or be reached by a socket only")
+    dsn = server.tcp_dsn if options else extended(server.tcp_dsn, "sslmode=require")
+
+    with pytest.raises(DatabaseError, match="SSL"):
+        await opened(dsn, wait_timeout=5, **options)
 
 
 async def test_what_only_the_driver_finds_wrong_names_no_password(tmp_path: Any) -> None:
@@ -121,7 +130,7 @@ async def test_a_server_that_refuses_says_why(server: Server) -> None:
 
 async def test_a_connection_says_whose_it_is_unless_the_dsn_does(dsn: str) -> None:
     names = []
-    for address in (dsn, f"{dsn}&application_name=shop"):
+    for address in (dsn, extended(dsn, "application_name=shop")):
         connection = await Options.checked(address).dial()
         names.append(await connection.fetchval("SHOW application_name"))
         await connection.close()
@@ -196,7 +205,7 @@ async def test_a_role_whose_settings_cannot_work_is_refused_at_open(
     dsn: str, setting: str, said: str
 ) -> None:
     with pytest.raises(AlkstoreError, match=said):
-        await opened(f"{dsn}&{setting}")
+        await opened(extended(dsn, setting))
 
 
 async def test_opening_tells_the_clock_what_time_it_is_there(dsn: str) -> None:

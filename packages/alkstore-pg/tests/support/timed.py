@@ -12,7 +12,7 @@ from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session
 from alkstore_pg.surroundings import Options, prepare
 
-__all__ = ["PATIENCE", "Timed", "Told", "pool_of", "timed"]
+__all__ = ["PATIENCE", "Timed", "Told", "extended", "pool_of", "timed"]
 
 T = TypeVar("T")
 
@@ -21,6 +21,11 @@ PATIENCE = 10_000
 
 _NOW = """CREATE OR REPLACE FUNCTION {schema}.now() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT instant FROM {schema}.test_now $$"""
+
+
+def extended(dsn: str, settings: str) -> str:
+    """Give a DSN with more ``name=value`` in it."""
+    return f"{dsn}{'&' if '?' in dsn else '?'}{settings}"
 
 
 @asynccontextmanager
@@ -64,11 +69,19 @@ class Timed:
         finally:
             await connection.close()
 
-    async def whole_scans(self, operation: Callable[[Session], Awaitable[object]]) -> dict[str, int]:
-        """Give how often an operation walks through the whole of a table, for each where it does."""
+    async def whole_scans(
+        self, table: str, grow: str, operation: Callable[[Session], Awaitable[object]]
+    ) -> dict[str, int]:
+        """Give how often an operation walks through the whole of a table, for each where it does.
+
+        Its plans are made while the table is small, and kept when it has grown.
+        """
         counts = "SELECT relname::text, seq_scan FROM pg_stat_xact_user_tables WHERE schemaname = $1"
+        await self.sql(f"ANALYZE {{schema}}.{table}")
         async with self.transaction() as on:
-            # What this connection did before may still be counted in.
+            await operation(on)
+            await on.fetch(grow)
+            # What this connection did before is counted in.
             before = {row[0]: row[1] for row in await on.fetch(counts, self.options.schema.name)}
             await operation(on)
             after = {row[0]: row[1] for row in await on.fetch(counts, self.options.schema.name)}

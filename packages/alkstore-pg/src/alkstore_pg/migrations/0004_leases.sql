@@ -110,6 +110,43 @@ BEGIN
 END
 $alkstore$;
 
+-- The schedules whose next boundary has come, by name, one row without a name if there is none; with each now, whether the
+-- lease is live, and the first boundary after now, or with a lease that is not live the first of all. The last instant of
+-- the calendar is never due, even when it is now.
+CREATE FUNCTION {schema}.due_schedules(in_lease text, in_holder bigint)
+RETURNS TABLE (
+    instant bigint, is_live boolean, next_at bigint, name text, revision bigint, every bigint, queue text,
+    next_fire_at bigint
+)
+LANGUAGE plpgsql
+STABLE
+SET enable_seqscan = off
+AS $alkstore$
+#variable_conflict use_column
+DECLARE
+    moment CONSTANT bigint := {schema}.now();
+    last CONSTANT bigint := least(moment, 253402300799999998);
+    live CONSTANT boolean := in_lease IS NULL OR EXISTS (
+        SELECT FROM {schema}.lock AS l WHERE l.name = in_lease AND l.fence = in_holder AND l.expires_at > moment
+    );
+    ahead CONSTANT bigint := (
+        SELECT min(s.next_fire_at) FROM {schema}.schedule AS s
+        WHERE s.next_fire_at > CASE WHEN live THEN last ELSE -62135596800000001 END
+    );
+BEGIN
+    IF live THEN
+        RETURN QUERY
+        SELECT moment, live, ahead, s.name, s.revision, s.every, s.queue, s.next_fire_at
+        FROM {schema}.schedule AS s
+        WHERE s.next_fire_at <= last
+        ORDER BY s.name;
+    END IF;
+    IF NOT FOUND OR NOT live THEN
+        RETURN QUERY SELECT moment, live, ahead, NULL::text, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint;
+    END IF;
+END
+$alkstore$;
+
 -- Enqueue the boundaries of schedules and advance them, in one step with the look whether the lease is live: NULL, and
 -- nothing done, if it is not. Only those are fired that still are at the revision and the boundary from which the caller
 -- worked this out; gives the number of jobs. names is sorted, so that no two callers hold what the other waits for; owners

@@ -16,30 +16,9 @@ SELECT {schema}.put_schedule(
 SELECT {schema}.delete_schedule($1::text, $2::text[], $3::bigint);
 
 -- name: due
--- The schedules whose next boundary has come, one row without a name if there is none; and now, whether the lease is live,
--- and the first boundary after now, or with a lease that is not live the first of all. The last instant of the calendar
--- is never due, even when it is now.
-SELECT
-    moment.now,
-    lease.is_live,
-    (
-        SELECT min(ahead.next_fire_at) FROM {schema}.schedule AS ahead
-        WHERE ahead.next_fire_at > CASE
-            WHEN lease.is_live THEN least(moment.now, 253402300799999998)
-            ELSE -62135596800000001
-        END
-    ),
-    s.name, s.revision, s.every, s.queue, s.next_fire_at
-FROM (SELECT {schema}.now() AS now) AS moment
-CROSS JOIN LATERAL (
-    SELECT $1::text IS NULL OR EXISTS (
-        SELECT FROM {schema}.lock AS l
-        WHERE l.name = $1::text AND l.fence = $2::bigint AND l.expires_at > moment.now
-    ) AS is_live
-) AS lease
-LEFT JOIN {schema}.schedule AS s
-    ON lease.is_live AND s.next_fire_at <= least({schema}.now(), 253402300799999998)
-ORDER BY s.name;
+-- The schedules whose next boundary has come, and what else a pass must know; one row without a name if there is none.
+SELECT instant, is_live, next_at, name, revision, every, queue, next_fire_at
+FROM {schema}.due_schedules($1::text, $2::bigint);
 
 -- name: fire
 -- Enqueue what is due and advance, if the lease is live.
