@@ -78,9 +78,12 @@ class Pool:
             Closed: The pool was closed.
             DatabaseError: None was free within ``wait_timeout``, or none could be made.
         """
+        # Where there is room one is made, which takes its time and waits for nobody.
+        has_room = len(self.lent) < self._pool.get_max_size()
+        limit = self._limit + SLACK if has_room else self._limit
         try:
             with self._ending.awaited():
-                connection: Any = await self._pool.acquire(timeout=self._limit)
+                connection: Any = await self._pool.acquire(timeout=limit)
         except TimeoutError as error:
             busy = len(self.lent)
             made = DatabaseError(
