@@ -1,3 +1,4 @@
+import asyncio
 import random
 import ssl
 from typing import Any
@@ -107,6 +108,21 @@ async def test_what_only_the_driver_finds_wrong_names_no_password(tmp_path: Any)
         await opened(dsn, wait_timeout=5)
 
     assert "hunter2" not in str(caught.value)
+
+
+async def test_who_says_nothing_is_given_up_within_wait_timeout_and_named() -> None:
+    writers: list[asyncio.StreamWriter] = []
+    deaf = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+    port = deaf.sockets[0].getsockname()[1]
+    async with deaf:
+        with pytest.raises(DatabaseError, match=f"no answer from 127.0.0.1:{port} within 0.18 s") as caught:
+            async with asyncio.timeout(10):
+                await opened(f"postgresql://ada@127.0.0.1:{port}/app", wait_timeout=0.2)
+
+    assert not caught.value.outcome_unknown
+    for writer in writers:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_server_that_refuses_says_why(server: Server) -> None:

@@ -42,6 +42,9 @@ OPTIONS: Final = frozenset(
 )
 """Names of the options that are this engine's own."""
 
+DIAL_SHARE: Final = 0.9
+"""Of ``wait_timeout``, for making a connection: who waits for one is to hear that nobody answers, not that none is free."""
+
 LEAST_DIAL: Final = 5.0
 """Seconds that the listener gives a connection to be made, however little ``wait_timeout`` is: nobody waits for it."""
 
@@ -117,7 +120,8 @@ class Options:
             OSError: Nobody answers there, or not within ``wait_timeout``; the text says where.
             asyncpg.PostgresError: The server refuses.
         """
-        return await _dial(self._address, self._ssl, self.statement_cache_size, self.wait_timeout)
+        seconds = self.wait_timeout * DIAL_SHARE
+        return await _dial(self._address, self._ssl, self.statement_cache_size, seconds)
 
     async def dial_listener(self) -> Connection:
         """Make a connection that listens; raises as `dial`."""
@@ -163,7 +167,8 @@ async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: 
             server_settings=settings,
         )
     except TimeoutError as error:
-        raise TimeoutError(f"no answer from {address.host} within {seconds:g} s") from error
+        # Not a TimeoutError: that would read as if all connections were in use.
+        raise ConnectionError(f"no answer from {address.host} within {seconds:g} s") from error
     except ssl.SSLError:
         raise
     except OSError as error:
