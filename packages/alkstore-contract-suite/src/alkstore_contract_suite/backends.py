@@ -1,9 +1,9 @@
 """The backends of a run and its fork server: started when first wanted, stopped at its end."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 
-from alkstore_contract_suite.factory import Backend, EngineColumn
+from alkstore_contract_suite.factory import Backend, EngineColumn, Shares
 from alkstore_contract_suite.processes import Processes
 
 __all__ = ["Backends"]
@@ -24,6 +24,8 @@ class Backends:
         self._worker = worker
         self._running: dict[str, tuple[asyncio.Runner, AbstractAsyncContextManager[Backend], Backend]] = {}
         self._failed: dict[str, Exception] = {}
+        self._shared: set[str] = set()
+        self._sharing = ExitStack()
 
     def of(self, column: EngineColumn) -> Backend:
         """Give a column's backend. Call it where no event loop is running.
@@ -31,6 +33,7 @@ class Backends:
         Raises:
             Exception: Whatever the start raised, at the first call and at every later one.
         """
+        self.share(column)
         if column.name in self._failed:
             raise self._failed[column.name]
         if column.name not in self._running:
@@ -41,6 +44,24 @@ class Backends:
                 self._failed[column.name] = error
                 raise
         return self._running[column.name][2]
+
+    def share(self, column: EngineColumn) -> None:
+        """Start what a column's backends have in common, unless it is; `of` raises what went wrong."""
+        if column.name in self._shared:
+            return
+        self._shared.add(column.name)
+        if isinstance(column, Shares):
+            try:
+                self._sharing.enter_context(column.shared())
+            except Exception as error:  # whatever an author's column meets belongs to its cases
+                self._failed[column.name] = error
+
+    def in_worker(self, name: str) -> "Backends":
+        """Give, in a fork of this process, backends of its own that find what was shared here."""
+        other = Backends(name)
+        other._shared |= self._shared
+        other._failed |= self._failed
+        return other
 
     def _start(self, column: EngineColumn) -> None:
         runner = asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop)
@@ -53,12 +74,13 @@ class Backends:
         self._running[column.name] = runner, manager, backend
 
     def close(self) -> None:
-        """Leave every backend that was entered, and end every child process."""
-        self.processes.close()
-        while self._running:
-            _, (runner, manager, _) = self._running.popitem()
-            with runner:
-                runner.run(_leave(manager))
+        """Leave every backend that was entered, end every child process, and then what was shared."""
+        with self._sharing:
+            self.processes.close()
+            while self._running:
+                _, (runner, manager, _) = self._running.popitem()
+                with runner:
+                    runner.run(_leave(manager))
 
 
 async def _leave(manager: AbstractAsyncContextManager[Backend]) -> None:

@@ -1,7 +1,7 @@
 """The nodes that pytest sees: the contract's text is a file, a cell is a collector, a case is an item."""
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +12,13 @@ from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case
 from alkstore_contract_suite.session import Session
 
-__all__ = ["CONTRACT_FILE", "SESSION", "CaseFailed", "ContractCase", "ContractCell", "ContractFile"]
+__all__ = ["CONTRACT_FILE", "RUN", "SESSION", "CaseFailed", "ContractCase", "ContractCell", "ContractFile"]
 
 CONTRACT_FILE: Final = Path(__file__).parent / "contract.md"
 
 SESSION: Final = pytest.StashKey[Session]()
+RUN: Final = pytest.StashKey[Callable[[Case], Outcome]]()
+"""What runs a case, in this process or in another."""
 
 
 class CaseFailed(Exception):
@@ -56,7 +58,7 @@ class ContractCase(pytest.Item):
 
     def runtest(self) -> None:
         session = self.config.stash[SESSION]
-        outcome = self.outcome = session.run(self.case)
+        outcome = self.outcome = self.config.stash[RUN](self.case)
         # What survived the collection that ends a case is pytest's own; the next one need not walk it again.
         gc.freeze()
         listed = session.expected(self.case, outcome)

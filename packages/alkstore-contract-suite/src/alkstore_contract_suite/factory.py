@@ -8,7 +8,7 @@ gives the *factory* that the case uses; both live in that case's own event loop.
 
 import enum
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -28,6 +28,7 @@ __all__ = [
     "Missing",
     "Planned",
     "Remote",
+    "Shares",
     "StoreFactory",
     "Supported",
     "Unsupported",
@@ -226,3 +227,15 @@ class EngineColumn(Protocol):
 
     def backend(self, worker: str) -> AbstractAsyncContextManager[Backend]:
         """Start what the cases share; ``worker`` tells parallel test processes apart."""
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A column whose backends have something in common that is dear: a server, or a folder that a new one is copied from."""
+
+    def shared(self) -> AbstractContextManager[object]:
+        """Start it, once a run; every `EngineColumn.backend` comes later, most often in forks of this process.
+
+        What it leaves in the column is there for all of them. It may leave processes behind, but no thread and no event loop,
+        which no fork survives; whatever it started ends with the block.
+        """

@@ -28,6 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--alk-seed", type=int, metavar="N", help="shuffle the cases, and seed what is random in them"
     )
+    group.addoption(
+        "--alk-jobs",
+        type=_count,
+        metavar="N",
+        help="run the cases in so many processes (default: by their number)",
+    )
     group.addoption("--alk-report", metavar="DIR", help="write report.json and report.md into this directory")
     group.addoption(
         "--alk-kills", type=int, default=5, metavar="N", help="kill so many processes in the crash loop"
@@ -37,6 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--alk-selftest", action="store_true", help="run broken engines against the rows they break"
     )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise ValueError
+    return count
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

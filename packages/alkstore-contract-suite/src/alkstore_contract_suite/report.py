@@ -21,13 +21,19 @@ SCHEMA_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that a run found."""
+    """Everything that a run found.
+
+    Attributes:
+        seconds: Real time of the whole run; that of each case is in its outcome.
+        jobs: In how many processes the cases were run.
+    """
 
     engines: Sequence[EngineResult]
     rows: Sequence[Row]
     selection: Selection
     seed: int
     seconds: float
+    jobs: int = 1
 
 
 def as_json(run: Run) -> dict[str, Any]:
@@ -38,6 +44,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "selection": {"rows": list(run.selection.rows), "modes": list(run.selection.modes)},
         "seconds": round(run.seconds, 3),
+        "jobs": run.jobs,
         "rows": _rows(run.rows),
         "engines": [_engine(result) for result in run.engines],
     }

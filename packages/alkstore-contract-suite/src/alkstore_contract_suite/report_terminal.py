@@ -24,7 +24,8 @@ SHOWN: Final = (
 
 def summary(run: Run) -> list[str]:
     """Give the lines: for each engine its cells that need a look, grouped by reason, and one line of verdict."""
-    lines = [f"contract {CONTRACT_VERSION}, seed {run.seed}, {run.seconds:.1f} s"]
+    where = f" in {run.jobs} processes" if run.jobs > 1 else ""
+    lines = [f"contract {CONTRACT_VERSION}, seed {run.seed}, {run.seconds:.1f} s{where}"]
     for result in run.engines:
         lines += _attention(result)
     lines += [_verdict_line(result) for result in run.engines]

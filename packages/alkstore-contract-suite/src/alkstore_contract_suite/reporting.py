@@ -8,9 +8,18 @@ from typing import Any, Final
 
 import pytest
 
-from alkstore_contract_suite import CONTRACT_VERSION, columns, expectations, report, report_terminal, rows
-from alkstore_contract_suite.collecting import CONTRACT_FILE, SESSION, ContractCase, ContractFile
+from alkstore_contract_suite import (
+    CONTRACT_VERSION,
+    columns,
+    expectations,
+    jobs,
+    report,
+    report_terminal,
+    rows,
+)
+from alkstore_contract_suite.collecting import CONTRACT_FILE, RUN, SESSION, ContractCase, ContractFile
 from alkstore_contract_suite.contract import promises
+from alkstore_contract_suite.jobs import Runner
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Selection, SelectionError
 from alkstore_contract_suite.report import Run
@@ -21,6 +30,10 @@ __all__ = ["ContractPlugin"]
 
 FIELD: Final = "alkstore_case"
 """The attribute of a test report that carries a case and its outcome, from other processes too."""
+
+HINDERED: Final = (
+    "in one process: other threads are running in this one, so that no other can be forked from it"
+)
 
 WORDS: Final[Mapping[Status, tuple[str, str, str]]] = {
     Status.BLOCKED: ("blocked", "b", "BLOCKED"),
@@ -35,6 +48,7 @@ class ContractPlugin:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._run: Run | None = None
+        self._runner: Runner | None = None
         self._is_collected = False
         self._session = config.stash[SESSION] = _session(config)
 
@@ -65,13 +79,17 @@ class ContractPlugin:
         self._session.is_partial = True
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self) -> Generator[None, object, object]:
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         # Every case ends with a collection of garbage; what was there before any of them need not be walked each time.
         gc.collect()
         gc.freeze()
+        cases = [item.case for item in session.items if isinstance(item, ContractCase)]
+        runner = self._runner = Runner(self._session, cases, jobs.wanted(self._config, len(cases)))
+        self._config.stash[RUN] = runner.run
         try:
             return (yield)
         finally:
+            runner.close()
             gc.unfreeze()
 
     @pytest.hookimpl(wrapper=True)
@@ -84,6 +102,8 @@ class ContractPlugin:
                 status=Status.FAIL, reason=f"the case could not run: {call.excinfo}"
             )
             setattr(made, FIELD, {"id": item.case.id, "outcome": outcome.as_json()})
+            # How long we waited for another process says nothing.
+            made.duration = outcome.seconds or made.duration
         return made
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -106,7 +126,7 @@ class ContractPlugin:
         option = self._config.option
         if not self._is_collected or option.collectonly or hasattr(self._config, "workerinput"):
             return
-        self._run = self._session.result()
+        self._run = self._session.result(jobs=self._runner.count if self._runner else 1)
         if option.alk_report:
             report.write(self._run, Path(option.alk_report))
         code = max(result.exit_code(partial=self._session.is_partial) for result in self._run.engines)
@@ -120,6 +140,8 @@ class ContractPlugin:
         result = yield
         if self._run is not None:
             terminalreporter.section("alkstore contract")
+            if self._runner is not None and self._runner.is_hindered:
+                terminalreporter.line(HINDERED)
             for line in report_terminal.summary(self._run):
                 terminalreporter.line(line)
         return result

@@ -62,25 +62,43 @@ class Session:
         self._failed: dict[str, set[str]] = {name: set() for name in self._columns}
 
     def run(self, case: Case) -> Outcome:
-        """Run one case, unless a row that it depends on has failed."""
-        failed = self._failed[case.engine]
-        blocking = next((id for id in case.row.depends if id in failed), None)
-        if blocking is not None:
-            return Outcome(status=Status.BLOCKED, reason=f"{blocking} failed, and this row depends on it")
+        """Run one case in this process, unless a row that it depends on has failed."""
+        outcome = self.blocked(case) or self.execute(case, self._backends)
+        self.note(case, outcome)
+        return outcome
+
+    def share(self, cases: Sequence[Case]) -> Backends:
+        """Start here what these cases' backends have in common, before other processes are forked; gives what they take over."""
+        for engine in dict.fromkeys(case.engine for case in cases):
+            self._backends.share(self._columns[engine])
+        return self._backends
+
+    def blocked(self, case: Case) -> Outcome | None:
+        """Give the outcome of a case that need not be run, because a row that it depends on has failed."""
+        blocking = next((id for id in case.row.depends if id in self._failed[case.engine]), None)
+        if blocking is None:
+            return None
+        return Outcome(status=Status.BLOCKED, reason=f"{blocking} failed, and this row depends on it")
+
+    def execute(self, case: Case, backends: Backends) -> Outcome:
+        """Run one case, whatever became of others."""
         column = self._columns[case.engine]
-        processes = self._backends.processes
+        processes = backends.processes
         if self._has_processes:
             # Long before the first case that wants a child, so that it need not wait for the server's imports.
             processes.start()
         limits = self._limits
         if case.row.id in column.omitted:
             limits = replace(limits, soon=min(limits.soon, SOON_IF_OMITTED))
-        outcome = run(self._backends.of(column), case, seed=self.seed, limits=limits, processes=processes)
+        outcome = run(backends.of(column), case, seed=self.seed, limits=limits, processes=processes)
         if case.row.id in column.omitted and outcome.status is not Status.PASS:
             return Outcome(status=Status.NOT_APPLICABLE, reason=column.omitted[case.row.id])
-        if outcome.status is Status.FAIL:
-            failed.add(case.row.id)
         return outcome
+
+    def note(self, case: Case, outcome: Outcome) -> None:
+        """Remember a failure, wherever the case was run: other cases may depend on it."""
+        if outcome.status is Status.FAIL:
+            self._failed[case.engine].add(case.row.id)
 
     def expected(self, case: Case, outcome: Outcome) -> Expectation | None:
         """Give the entry that lists this outcome of this case, if there is one."""
@@ -91,8 +109,8 @@ class Session:
         """Note what became of a case, here or in another process."""
         self.outcomes[self._by_id[id]] = outcome
 
-    def result(self) -> Run:
-        """Judge every engine by what was recorded."""
+    def result(self, *, jobs: int = 1) -> Run:
+        """Judge every engine by what was recorded in so many processes."""
         engines = [
             judge(
                 column,
@@ -102,4 +120,6 @@ class Session:
             )
             for column in self._columns.values()
         ]
-        return Run(engines, self._rows, self.selection, self.seed, time.perf_counter() - self._begun)
+        return Run(
+            engines, self._rows, self.selection, self.seed, time.perf_counter() - self._begun, jobs=jobs
+        )
