@@ -17,7 +17,7 @@ import asyncpg
 
 from alkstore import migrations, statements
 from alkstore.migrations import Migration
-from alkstore_pg.errors import is_repeatable, translate
+from alkstore_pg.errors import DRIVER, is_repeatable, translate
 from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Schema, Session
@@ -101,7 +101,7 @@ async def migrate(
     while True:
         try:
             return await _attempt(pool, schema, known, end - loop.time())
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER as error:
             pause = PAUSE * (0.5 + random.random())
             may_wait = isinstance(error, asyncpg.LockNotAvailableError) or is_repeatable(error)
             if not may_wait or loop.time() + pause >= end:

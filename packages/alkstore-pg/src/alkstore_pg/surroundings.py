@@ -42,8 +42,8 @@ OPTIONS: Final = frozenset(
 )
 """Names of the options that are this engine's own."""
 
-DIAL_SHARE: Final = 0.9
-"""Of ``wait_timeout``, for making a connection: who waits for one is to hear that nobody answers, not that none is free."""
+SHORTEST_DIAL: Final = 0.9
+"""Seconds that any connection is given to be made, however little ``wait_timeout`` is; the pool waits a little longer."""
 
 LEAST_DIAL: Final = 5.0
 """Seconds that the listener gives a connection to be made, however little ``wait_timeout`` is: nobody waits for it."""
@@ -120,7 +120,7 @@ class Options:
             OSError: Nobody answers there, or not within ``wait_timeout``; the text says where.
             asyncpg.PostgresError: The server refuses.
         """
-        seconds = self.wait_timeout * DIAL_SHARE
+        seconds = max(self.wait_timeout, SHORTEST_DIAL)
         return await _dial(self._address, self._ssl, self.statement_cache_size, seconds)
 
     async def dial_listener(self) -> Connection:

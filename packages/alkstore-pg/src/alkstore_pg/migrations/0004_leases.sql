@@ -1,11 +1,13 @@
 -- Locks and schedules, where it takes more than one statement. patience is in milliseconds: how long a call waits for a
 -- row that somebody else holds; the setting ends with the transaction, and these calls are one each. What is asked for by
--- name is never looked for in the whole table, which a plan from when the table was small would do.
+-- name is never looked for in the whole table, which a plan from when the table was small would do; and what a planner
+-- then finds dear it must not compile first.
 
 -- Take a lock that is free or lapsed, with the next fence; taken is NULL while somebody holds it, until the end.
 CREATE FUNCTION {schema}.take_lock(wanted text, ttl bigint, patience bigint, OUT taken bigint, OUT until bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off
+SET jit = off
 AS $alkstore$
 DECLARE
     instant CONSTANT bigint := {schema}.now();
@@ -35,6 +37,7 @@ CREATE FUNCTION {schema}.renew_lock(
 ) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off
+SET jit = off
 AS $alkstore$
 DECLARE
     instant CONSTANT bigint := {schema}.now();
@@ -64,6 +67,7 @@ CREATE FUNCTION {schema}.put_schedule(
 ) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off
+SET jit = off
 AS $alkstore$
 #variable_conflict use_column
 DECLARE
@@ -98,6 +102,7 @@ $alkstore$;
 CREATE FUNCTION {schema}.delete_schedule(wanted text, texts text[], patience bigint) RETURNS boolean
 LANGUAGE plpgsql
 SET enable_seqscan = off
+SET jit = off
 AS $alkstore$
 BEGIN
     PERFORM set_config('lock_timeout', patience::text, true);
@@ -121,6 +126,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql
 STABLE
 SET enable_seqscan = off
+SET jit = off
 AS $alkstore$
 #variable_conflict use_column
 DECLARE
@@ -157,6 +163,7 @@ CREATE FUNCTION {schema}.fire(
 ) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off
+SET jit = off
 AS $alkstore$
 DECLARE
     instant CONSTANT bigint := {schema}.now();
