@@ -166,7 +166,7 @@ class PgEngine:
             self._marks.stir(each.queue for each in settles if isinstance(each, Release))
 
     async def sweep_jobs(self, queue: str) -> int:
-        return await self._pool.run(lambda on: _queue.sweep(on, queue))
+        return await _queue.sweep(self._pool.run, queue)
 
     async def purge_jobs(self, queue: str, older_than: int) -> int:
         return await self._pool.run(lambda on: _queue.purge(on, queue, older_than))

@@ -65,6 +65,7 @@ class Answer(NamedTuple):
         received: The loop's time when its answer was there.
         took: Microseconds that it took in the server.
         is_slow: Whether its looks took long: one finds a single row, so that is the walk past what is not cleaned away.
+        cleared: Levels of priority from which it took expired rows aside.
     """
 
     claimed: Claimed | None
@@ -73,15 +74,17 @@ class Answer(NamedTuple):
     received: float
     took: int
     is_slow: bool
+    cleared: Sequence[int] = ()
 
 
 class _Queue:
     """What is known of a queue whose full claims are slow."""
 
-    __slots__ = ("full_at", "looked", "marks", "pause", "slow", "stirred_at")
+    __slots__ = ("cleared", "full_at", "looked", "marks", "pause", "slow", "stirred_at")
 
     def __init__(self) -> None:
         self.slow = 0
+        self.cleared: set[int] = set()
         self.marks: dict[int, int] = {}
         self.looked = 0
         self.full_at = 0.0
@@ -114,24 +117,32 @@ class Marks:
             self._learn_full(queue, known or _Queue(), answer)
         elif known is None:
             return
-        elif answer.claimed is None or answer.now < known.looked:  # or the clock was stepped back, behind every mark
+        elif (
+            answer.claimed is None or answer.now < known.looked
+        ):  # or the clock was stepped back, behind every mark
             known.full_at = float("-inf")
         else:
             known.looked = answer.now
             known.marks |= _least(answer.claimed.jobs)
 
     def _learn_full(self, queue: str, known: _Queue, answer: Answer) -> None:
+        known.cleared.update(answer.cleared[:LEVELS])
         if answer.claimed is None:
+            if known.cleared:
+                self._keep(queue, known)
             return
         if not answer.is_slow:
             self._queues.pop(queue, None)
             return
         known.slow += 1
-        known.marks |= _least(answer.claimed.jobs)
+        known.marks |= _passed(known, answer.claimed.jobs, answer.now) | _least(answer.claimed.jobs)
         known.looked = answer.now
         # What was stirred while this claim was under way it may not have seen.
         known.full_at = answer.received if known.stirred_at < answer.sent else float("-inf")
         known.pause = max(LEAST_PAUSE, SHARE * answer.took / 1_000_000)
+        self._keep(queue, known)
+
+    def _keep(self, queue: str, known: _Queue) -> None:
         self._queues[queue] = known
         if len(self._queues) > QUEUES:
             self._queues.popitem(last=False)
@@ -149,3 +160,8 @@ class Marks:
 def _least(jobs: Sequence[JobRecord]) -> dict[int, int]:
     """Give the least run_at of each level; the jobs are in claim order."""
     return {job.priority: job.run_at for job in reversed(jobs)}
+
+
+def _passed(known: _Queue, jobs: Sequence[JobRecord], now: int) -> dict[int, int]:
+    """Give the levels that expired rows were taken from and that a claim passed: it left nothing there."""
+    return {level: now for level in known.cleared if not jobs or level > jobs[-1].priority}

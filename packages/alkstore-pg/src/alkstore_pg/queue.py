@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from alkstore import statements
 from alkstore.engine import (
@@ -25,6 +25,7 @@ from alkstore.engine import (
     TopicKind,
 )
 from alkstore.numbers import MAX_INSTANT, MAX_INT64, MIN_INT64, shift
+from alkstore_pg.link import Operation
 from alkstore_pg.mark import Answer, Plan
 from alkstore_pg.session import Row, Session
 from alkstore_pg.wake import Woken
@@ -73,6 +74,9 @@ SWEPT_AT_ONCE: Final = 10_000
 PAUSES: Final = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 """Seconds after which a sweep looks again at what others have locked: a claim has a row for a moment, an open transaction
 for as long as it likes."""
+
+Run: TypeAlias = Callable[[Operation[Sequence[Row]]], Awaitable[Sequence[Row]]]
+"""Runs an operation that commits by itself."""
 
 _tickets: Final = random.Random()
 """Not the module's own source, which an application may seed: a token is never to come again."""
@@ -173,7 +177,7 @@ async def claim(on: Session, queue: str, worker_ids: Sequence[str], plan: Plan) 
     )
     received = time()
     *taken, tail = rows
-    is_again, now, took, is_slow, next_at = tail[3], tail[4], tail[6], tail[7], tail[10]
+    is_again, now, took, is_slow, next_at, cleared = tail[3], tail[4], tail[6], tail[7], tail[10], tail[15]
     claimed = None
     if not is_again and (taken or plan.is_full):
         jobs = [_claimed(row, queue, ticket) for row in taken]
@@ -181,7 +185,7 @@ async def claim(on: Session, queue: str, worker_ids: Sequence[str], plan: Plan) 
         if len(jobs) < wanted and not plan.is_full:
             next_at = min(shift(now, plan.pause), MAX_INSTANT if next_at is None else next_at)
         claimed = Claimed(jobs, next_at)
-    return Answer(claimed, now, sent, received, took, bool(is_slow))
+    return Answer(claimed, now, sent, received, took, bool(is_slow), cleared or ())
 
 
 async def settle(
@@ -193,14 +197,14 @@ async def settle(
     return await _settle(on, settles, texts, patience)
 
 
-async def sweep(on: Session, queue: str) -> int:
+async def sweep(run: Run, queue: str) -> int:
     """Move what qualified when it began, in several commits; what others have locked for long is passed over."""
-    total, before, is_left = await _sweep_once(on, queue, None)
+    total, before, is_left = await _sweep_once(run, queue, None)
     for pause in PAUSES:
         if not is_left:
             break
         await asyncio.sleep(pause)
-        moved, before, is_left = await _sweep_once(on, queue, before)
+        moved, before, is_left = await _sweep_once(run, queue, before)
         total += moved
     return total
 
@@ -217,18 +221,20 @@ async def names(on: Session) -> list[str]:
 # ---------------------------------------------------------------- sweeps
 
 
-async def _sweep_once(on: Session, queue: str, before: int | None) -> tuple[int, int, bool]:
+async def _sweep_once(run: Run, queue: str, before: int | None) -> tuple[int, int, bool]:
     """Give how many rows that qualified at an instant (None: now) were moved, that instant, and if others have more."""
     total = 0
     cursor: Sequence[int | None] = (None, None, None)
     while True:
-        ((instant, moved, is_left, *cursor),) = await on.fetch(
-            _SQL["sweep"], queue, before, SWEPT_AT_ONCE, *cursor
-        )
+        ((instant, moved, is_left, *cursor),) = await run(_sweeping(queue, before, cursor))
         before = instant
         total += moved
         if cursor[0] is None:
             return total, instant, is_left
+
+
+def _sweeping(queue: str, before: int | None, cursor: Sequence[int | None]) -> Operation[Sequence[Row]]:
+    return lambda on: on.fetch(_SQL["sweep"], queue, before, SWEPT_AT_ONCE, *cursor)
 
 
 # ---------------------------------------------------------------- rows
@@ -251,7 +257,7 @@ def _record(row: Row) -> JobRecord:
 def _claimed(row: Row, queue: str, ticket: int) -> JobRecord:
     (
         id, payload, headers, priority, run_at, expires_at, attempts, most, window, base, deadline, created_at, boundary,
-        error, worker_id,
+        error, worker_id, _,
     ) = row  # fmt: skip
     return _new_record(JobRecord, (
         id, queue, payload, headers, PROCESSING, priority, run_at, expires_at, attempts, most, window, base,

@@ -141,7 +141,7 @@ class Jobs:
 
     async def sweep(self, name: str = "q", *, now: int = 0) -> int:
         await self.at(now)
-        return await queue.sweep(self.on, name)
+        return await queue.sweep(lambda operation: operation(self.on), name)
 
     async def count(self, name: str = "q", *, now: int = 0) -> JobCounts:
         await self.at(now)

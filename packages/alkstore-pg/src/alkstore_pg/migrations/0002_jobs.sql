@@ -28,10 +28,12 @@ BEGIN
 END
 $alkstore$;
 
--- Put what time has moved in its place, so many rows of each kind, and say whether that was all and how many came in line.
--- Rows that others have locked are passed over. Lapses and expiries up to and including since were seen to before.
+-- Put what time has moved in its place, so many rows of each kind, and say whether that was all, how many came in line, and
+-- from which levels of priority some were taken aside (NULL: none). Rows that others have locked are passed over. Lapses and
+-- expiries up to and including since were seen to before.
 CREATE FUNCTION {schema}.tidy(
-    in_queue text, instant bigint, since bigint, portion bigint, OUT is_done boolean, OUT lined_up bigint
+    in_queue text, instant bigint, since bigint, portion bigint,
+    OUT is_done boolean, OUT lined_up bigint, OUT cleared bigint[]
 )
 LANGUAGE plpgsql
 SET jit = off
@@ -63,7 +65,11 @@ BEGIN
         WHERE j.queue = in_queue AND j.place = 0 AND j.expires_at > least_expiry AND j.expires_at <= instant
         ORDER BY j.expires_at, j.id LIMIT portion FOR UPDATE SKIP LOCKED
     );
-    UPDATE {schema}.job AS j SET place = 3 WHERE j.ctid = ANY (spots);
+    WITH moved AS (
+        UPDATE {schema}.job AS j SET place = 3 WHERE j.ctid = ANY (spots) RETURNING j.priority
+    ),
+    levels AS (SELECT DISTINCT m.priority FROM moved AS m)
+    SELECT array_agg(l.priority) INTO cleared FROM levels AS l;
     is_done := is_done AND cardinality(spots) < portion;
     -- What a clock stepped back has not expired after all is put back in line,
     spots := ARRAY(
@@ -101,14 +107,15 @@ $alkstore$;
 -- a call without marks. looked, then, is the instant up to which lapses and expiries were seen to.
 -- The last row is no job, its id is NULL: run_at is now, deadline the instant at which it is worth asking again,
 -- attempts the microseconds that it took, priority 1 if it is to be called again, max_attempts 1 if its looks were slow:
--- each finds one row, so what takes long is the walk there, past what is dead and not cleaned away.
+-- each finds one row, so what takes long is the walk there, past what is dead and not cleaned away; cleared the levels of
+-- priority from which expired rows were taken aside, for such a walk has no other trace.
 CREATE FUNCTION {schema}.claim(
     in_queue text, workers text[], wanted bigint, ticket bigint, levels bigint[], marks bigint[], looked bigint
 )
 RETURNS TABLE (
     id bigint, payload bytea, headers bytea, priority bigint, run_at bigint, expires_at bigint, attempts bigint,
     max_attempts bigint, visibility_timeout bigint, base_delay bigint, deadline bigint, created_at bigint,
-    scheduled_for bigint, retry_error text, worker_id text
+    scheduled_for bigint, retry_error text, worker_id text, cleared bigint[]
 )
 LANGUAGE plpgsql
 SET jit = off
@@ -131,6 +138,7 @@ DECLARE
     known bigint[] := levels;
     is_done boolean := true;
     lined_up bigint := 0;
+    emptied bigint[];
     look_began timestamptz := began;
     looking interval;
     looks bigint := 1;
@@ -160,7 +168,8 @@ BEGIN
         false
     ) THEN
         looking := clock_timestamp() - look_began;
-        SELECT t.is_done, t.lined_up INTO is_done, lined_up FROM {schema}.tidy(in_queue, instant, since, portion) AS t;
+        SELECT t.is_done, t.lined_up, t.cleared INTO is_done, lined_up, emptied
+        FROM {schema}.tidy(in_queue, instant, since, portion) AS t;
         IF lined_up > 0 THEN
             known := '{}'; -- their places are below any mark
         END IF;
@@ -222,7 +231,8 @@ BEGIN
         WHERE j.ctid = ANY (taken)
         RETURNING
             j.id, j.payload, j.headers, j.priority, j.run_at, j.expires_at, j.attempts, j.max_attempts,
-            j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error, j.worker_id;
+            j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error, j.worker_id,
+            NULL::bigint[];
     ELSE
         RETURN QUERY
         UPDATE {schema}.job AS j
@@ -233,7 +243,8 @@ BEGIN
         WHERE j.ctid = t.spot
         RETURNING
             j.id, j.payload, j.headers, j.priority, j.run_at, j.expires_at, j.attempts, j.max_attempts,
-            j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error, j.worker_id;
+            j.visibility_timeout, j.base_delay, j.deadline, j.created_at, j.scheduled_for, j.retry_error, j.worker_id,
+            NULL::bigint[];
     END IF;
     IF is_done AND looked IS NULL AND cardinality(taken) < wanted THEN
         -- Asked after the claim: what it took lapses too.
@@ -252,7 +263,7 @@ BEGIN
         NULL::bigint, NULL::bytea, NULL::bytea, CASE WHEN is_done THEN 0 ELSE 1 END::bigint, instant, NULL::bigint,
         (extract(epoch FROM clock_timestamp() - began) * 1000000)::bigint,
         CASE WHEN looking > looks * slow THEN 1 ELSE 0 END::bigint, NULL::bigint, NULL::bigint, next_at, NULL::bigint,
-        NULL::bigint, NULL::text, NULL::text;
+        NULL::bigint, NULL::text, NULL::text, emptied;
 END
 $alkstore$;
 

@@ -208,7 +208,7 @@ FROM row;
 -- Take jobs; the last row tells of the claim itself.
 SELECT
     id, payload, headers, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout, base_delay, deadline,
-    created_at, scheduled_for, retry_error, worker_id
+    created_at, scheduled_for, retry_error, worker_id, cleared
 FROM {schema}.claim(
     $1::text, $2::text[], $3::bigint, $4::bigint, $5::bigint[], $6::bigint[], $7::bigint
 );
