@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import alkstore
@@ -71,8 +72,8 @@ LOOK_AGAIN: Final = 0.002
 ROOM_FOR_ALL: Final = 60
 """Connections of the pooler to the server: a case with many transactions open has about 40."""
 
-QUICK_AGAIN: Final = {"server_login_retry": "1"}
-"""PgBouncer would refuse everybody for 15 s after a look at a server that was away."""
+QUICK_AGAIN: Final = {"server_login_retry": "0.1", "query_wait_timeout": "2"}
+"""While a server is away PgBouncer would let who is connected wait for 120 s, and refuse the others for 15 s after a look."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class PgColumn:
         self.capabilities = kind.capabilities
         self._kind = kind
 
+    @cache  # noqa: B019  # it is asked of every case, and there are three columns a process
     def available(self) -> Available | Missing:
         advice = contract_server.available(_version())
         if advice is None and self._kind.is_pooled:

@@ -160,10 +160,23 @@ async def storage_away(where: Broken, store: SuiteStore) -> AsyncIterator[None]:
     outsider = where.outsider
     outsider.close()
     outsider.is_away = True
-    async with _stopped(where.server) if _is_ours(where) else _closed(where.place.direct):
-        yield
-    outsider.is_away = False
-    outsider.set_clock()
+    try:
+        async with _stopped(where.server) if _is_ours(where) else _closed(where.place.direct):
+            yield
+    finally:
+        outsider.is_away = False
+        outsider.set_clock()
+    if where.place.is_pooled:
+        # The pooler goes on refusing for a while, and the next case is to begin with everything as it should be.
+        await _until(lambda: _lets_in(where.place.dsn))
+
+
+def _lets_in(dsn: str) -> bool:
+    try:
+        psycopg.connect(dsn).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 @asynccontextmanager

@@ -125,7 +125,14 @@ class Outsider:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self.dsn, lock_timeout=LOCK_PATIENCE)
         cursor = RawCursor(self._connection)
-        cursor.execute(cast(LiteralString, sql), parameters or None)
+        try:
+            cursor.execute(cast(LiteralString, sql), parameters or None)
+        except psycopg.Error:
+            raise
+        except BaseException:
+            # In the midst of an answer, the time limit of a test: no other statement could follow.
+            self.close()
+            raise
         return cursor.fetchall() if cursor.description is not None else []
 
     # ---------------------------------------------------------------- what is made once

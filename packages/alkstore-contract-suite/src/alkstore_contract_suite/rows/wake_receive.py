@@ -42,6 +42,7 @@ def _ends(receiver: Receiver) -> dict[str, Call]:
     text="try_recv gives None when idle and what is there when not; closed, it raises Closed.",
     oracle="both kinds before a commit, after it, and after the close",
     modes=SECOND,
+    needs=("listen",),
 )
 async def try_recv_never_waits(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
@@ -82,6 +83,7 @@ async def try_recv_sees_every_committed_event(ctx: Context) -> None:
     text="recv gives None once closed, again and again; a close drops what was pending; closing twice is fine.",
     oracle="both kinds, closed with something pending",
     modes=SECOND,
+    needs=("listen",),
     kills=("close-keeps-what-was-pending",),
 )
 async def a_close_drops_what_was_pending(ctx: Context) -> None:
@@ -108,6 +110,7 @@ async def a_close_drops_what_was_pending(ctx: Context) -> None:
     text="A close ends a recv that waits, and async for.",
     oracle="both kinds: a task in each call when the receiver is closed",
     modes=SECOND,
+    needs=("listen",),
     kills=("close-leaves-a-waiter",),
 )
 async def a_close_ends_a_wait(ctx: Context) -> None:
@@ -188,6 +191,7 @@ async def recv_page_waits_for_one_event(ctx: Context) -> None:
     text="A second task in recv of one receiver is InvalidArgument; the first goes on waiting.",
     oracle="both kinds: the refusal, and what the first task gets after it",
     modes=SECOND,
+    needs=("listen",),
     kills=("two-tasks-receive",),
 )
 async def a_second_task_in_recv_is_refused(ctx: Context) -> None:
