@@ -4,16 +4,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 
-from alkstore.engine import NewEvent, NewJob
+from alkstore.engine import EngineTransaction, NewEvent, NewJob
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import PgEngine
 from alkstore_pg.surroundings import Options
 
-__all__ = ["Outsider", "event", "job", "opened", "outside", "until"]
+__all__ = ["Outsider", "driver_of", "event", "free_connections", "job", "opened", "outside", "until"]
 
 
 @asynccontextmanager
@@ -85,3 +85,16 @@ async def until(look: Callable[[], Any], wanted: object = True) -> None:
         while (seen := await look()) != wanted:
             assert not isinstance(seen, Sequence) or len(seen) < 1_000
             await asyncio.sleep(0.01)
+
+
+def driver_of(tx: EngineTransaction) -> "asyncpg.Connection[asyncpg.Record]":
+    return cast("asyncpg.Connection[asyncpg.Record]", tx.connection)
+
+
+async def free_connections(engine: PgEngine) -> int:
+    """Take every connection that the pool can give, and give them back."""
+    lent = [await engine._pool.lend() for _ in range(engine._options.pool_size)]
+    for connection in lent:
+        assert not connection.is_in_transaction()
+        await engine._pool.take_back(connection)
+    return len(lent)
