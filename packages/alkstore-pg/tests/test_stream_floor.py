@@ -124,6 +124,37 @@ async def test_an_append_to_several_streams_holds_back_each_of_them(world: Strea
     assert [await world.seen(name) for name in "abc"] == [[2, 3], [1, 4], [3]]
 
 
+async def test_a_commit_to_very_many_streams_takes_one_lock_which_holds_back_all_of_them(
+    world: Streams,
+) -> None:
+    names = [f"s{n}" for n in range(200)]
+    await world.keys.made([*names, "other"])
+    other = await world.session()
+    async with other.connection.transaction():
+        await world.publish(*names, on=other)
+        await world.publish(*names, "other")
+
+        assert await world.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 1
+        assert [await world.seen(name) for name in (names[0], names[-1], "other")] == [[], [], []]
+
+    assert [await world.seen(name) for name in (names[0], names[-1], "other")] == [
+        [1, 201],
+        [200, 400],
+        [401],
+    ]
+
+
+async def test_a_transaction_that_goes_on_locks_each_of_very_many_streams(world: Streams) -> None:
+    names = [f"s{n}" for n in range(200)]
+    await world.keys.made([*names, "other"])
+    other = await world.session()
+    async with other.connection.transaction():
+        await world.publish(*names, on=other, floors={})
+        await world.publish(*names, "other")
+
+        assert [await world.seen(name) for name in (names[0], names[-1], "other")] == [[], [], [401]]
+
+
 async def test_a_long_transaction_on_other_tables_holds_back_nothing(world: Streams) -> None:
     await world.key("s")
     other = await world.session()

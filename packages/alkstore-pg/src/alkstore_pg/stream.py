@@ -127,8 +127,7 @@ async def append(
 ) -> Sequence[int]:
     """Append to any number of streams; gives the offsets in the order of ``events``.
 
-    ``floors`` is what a transaction that appends again keeps between its calls, by stream id: without it every call
-    would take a lock of its own.
+    ``floors`` is what a transaction keeps between its calls, by stream id; None for a commit of its own.
     """
     if not events:
         return []
@@ -136,7 +135,7 @@ async def append(
     for event in events:
         places.setdefault(event.stream, len(places) + 1)
     streams = [keys[name] for name in places]
-    remembered = [None if floors is None else floors.get(key.id) for key in streams]
+    remembered = None if floors is None else [floors.get(key.id) for key in streams]
     ((held, drawn),) = await on.fetch(
         _SQL["append"],
         [key.id for key in streams],

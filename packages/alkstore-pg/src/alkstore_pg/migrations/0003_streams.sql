@@ -3,8 +3,8 @@
 -- shared advisory lock that carries the *floor*, what the sequence had given before he draws, and a reader stops at the
 -- least floor that he finds (docs/decisions/0022-floor-lock.md). Values below are the sequence's: offset + base.
 
--- The first key of a stream's floor locks. Streams of a schema differ in it as long as their ids differ in 32 bits; the
--- sequence's oid parts schemas.
+-- The first key of a stream's floor locks; 0, which no stream is called, stands for every stream. Streams of a schema differ
+-- in it as long as their ids differ in 32 bits; the sequence's oid parts schemas.
 CREATE FUNCTION {schema}.floor_class(stream bigint) RETURNS integer
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $alkstore$
@@ -20,7 +20,8 @@ $alkstore$;
 
 -- Append to the streams of ``streams``, which are distinct; places says for each event which of them is its own, from 1.
 -- remembered is the floor that this transaction had for each stream before, or NULL: it is locked again, because a
--- savepoint that was rolled back has taken its lock along. Gives the floor of the others, and the values drawn.
+-- savepoint that was rolled back has taken its lock along. Without remembered nothing follows in this transaction. Gives
+-- the floor of those that had none, and the values drawn.
 CREATE FUNCTION {schema}.append_events(
     streams bigint[], bases bigint[], remembered bigint[],
     places integer[], keys text[], payloads bytea[], headers bytea[], texts text[],
@@ -32,14 +33,19 @@ AS $alkstore$
 DECLARE
     latest bigint;
     instant bigint := {schema}.now();
+    locked bigint[] := streams;
 BEGIN
+    IF remembered IS NULL AND cardinality(streams) > 50 THEN
+        -- The server has a few thousand locks in all. For as long as a commit takes, all streams may stand still.
+        locked := ARRAY[0];
+    END IF;
     FOR tries_left IN REVERSE 9..0 LOOP
         SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO held FROM {schema}.event_offset;
         BEGIN
             PERFORM pg_advisory_xact_lock_shared(
                 {schema}.floor_class(s.id), ((coalesce(s.remembered, held) << 32) >> 32)::integer
             )
-            FROM unnest(streams, remembered) AS s(id, remembered);
+            FROM unnest(locked, remembered) AS s(id, remembered);
             SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO latest FROM {schema}.event_offset;
             -- What others drew since may be read already, and this lock would hide it again until we end. An
             -- exception gives a lock back, nothing else does.
@@ -78,6 +84,7 @@ LANGUAGE plpgsql
 AS $alkstore$
 DECLARE
     class constant oid := {schema}.floor_class(stream)::oid;
+    class_of_all constant oid := {schema}.floor_class(0)::oid;
     floors bigint[];
     latest bigint;
     least_floor bigint;
@@ -95,7 +102,7 @@ BEGIN
     floors := ARRAY(
         SELECT l.objid::bigint
         FROM pg_locks AS l
-        WHERE l.locktype = 'advisory' AND l.classid = class AND l.objsubid = 2
+        WHERE l.locktype = 'advisory' AND l.classid IN (class, class_of_all) AND l.objsubid = 2
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
             -- A prepared transaction has no pid.
             AND NOT (own AND l.pid IS NOT DISTINCT FROM pg_backend_pid())
@@ -305,7 +312,7 @@ BEGIN
     IF last_value_used IS NULL OR last_value_used <= {schema}.given() THEN
         RETURN false;
     END IF;
-    PERFORM pg_advisory_xact_lock({schema}.floor_class(0), 0);
+    PERFORM pg_advisory_xact_lock({schema}.floor_class(0));  -- one key: no floor lock
     IF last_value_used <= {schema}.given() THEN
         RETURN false;
     END IF;
