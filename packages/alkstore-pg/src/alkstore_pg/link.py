@@ -6,7 +6,7 @@ link to itself. Operations on a link follow each other in the order in which the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -56,7 +56,9 @@ class DriverSession:
         self._schema = schema
 
     async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
-        return await self.connection.fetch(self._schema.render(statement), *parameters)
+        # A record is read by position like a tuple; its stubs do not say so.
+        rows: Sequence[Any] = await self.connection.fetch(self._schema.render(statement), *parameters)
+        return rows
 
 
 class Link:

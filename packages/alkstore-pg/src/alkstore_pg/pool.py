@@ -106,7 +106,7 @@ class Pool:
         except DRIVER:
             _terminate(connection)
         try:
-            await self._pool.release(connection)
+            await self._pool.release(connection)  # type: ignore[arg-type]  # what it gave is a proxy
         except DRIVER:
             _terminate(connection)
 
