@@ -449,9 +449,10 @@ async def test_a_question_that_was_refused_and_cancelled_at_once_makes_no_noise(
     async with server.listener() as listener:
         asking = asyncio.ensure_future(listener.caught_up())
         await server.dialled.wait()
-        await listener.aclose()
+        closing = asyncio.ensure_future(listener.aclose())
+        await asyncio.sleep(0)  # it has refused the question, whose task has not heard of it
         asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        await asyncio.gather(asking, closing, return_exceptions=True)
         del asking
         gc.collect()
 

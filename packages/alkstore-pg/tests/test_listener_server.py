@@ -10,9 +10,9 @@ import pytest
 from waking import SCHEMA, listener_pids, pending, side
 
 from alkstore.engine import Signal, Topic, TopicKind
-from alkstore.errors import DatabaseError
+from alkstore.errors import Closed, DatabaseError
 from alkstore_pg.contract_pooler import Pooler, PoolMode, pgbouncer_available
-from alkstore_pg.contract_proxy import Proxy
+from alkstore_pg.contract_proxy import Link, Proxy
 from alkstore_pg.contract_server import Server
 from alkstore_pg.wake import Woken
 
@@ -210,12 +210,35 @@ async def test_cancelled_watches_leave_nothing_behind(dsn: str) -> None:
 async def test_a_loop_that_stood_still_loses_no_connection(dsn: str) -> None:
     async with side(dsn, probe_interval=0.01) as here, asyncio.timeout(PATIENCE):
         watch = await here.wakes.watch(NEWS)
+        hearing = asyncio.ensure_future(here.wakes.hear())
+        for _ in range(5):
+            await asyncio.sleep(0)  # until it has asked
         # Longer than it waits for an answer: the answer lies in the socket when the loop goes on.
         time.sleep(1.2)  # noqa: ASYNC251
-        await here.wakes.hear()
+        await hearing
         await here.notify((NEWS.name, None))
 
         assert await watch.wait() is Signal.WOKEN
+
+
+async def test_a_close_during_a_query_makes_no_connection_to_cancel_it(dsn: str) -> None:
+    made: list[Link] = []
+
+    def note(link: Link) -> bool:
+        made.append(link)
+        return False
+
+    async with Proxy(dsn) as proxy, asyncio.timeout(PATIENCE):
+        async with side(dsn, through=proxy.dsn()) as here:
+            await here.wakes.watch(NEWS)
+            proxy.swallow()
+            proxy.refuse(only=note)
+            hearing = asyncio.ensure_future(here.wakes.hear())
+            for _ in range(5):
+                await asyncio.sleep(0)
+        with pytest.raises(Closed):
+            await hearing
+    assert made == []
 
 
 async def test_a_schema_s_name_is_its_channel_to_the_letter(dsn: str) -> None:

@@ -251,7 +251,8 @@ async def test_a_later_job_wakes_only_if_it_is_sooner_than_what_the_last_claim_t
 
 
 @pytest.mark.parametrize(
-    ("told", "is_short", "wakes"), [(7, True, []), (50, True, WOKEN), (None, True, WOKEN), (7, False, WOKEN)]
+    ("told", "is_short", "wakes"),
+    [(7, True, []), (20, True, []), (25, True, WOKEN), (None, True, WOKEN), (7, False, WOKEN)],
 )
 async def test_a_later_job_that_came_during_a_claim_is_judged_at_its_end(
     dsn: str, told: int | None, is_short: bool, wakes: list[Signal]

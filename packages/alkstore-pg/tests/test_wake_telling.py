@@ -203,6 +203,27 @@ async def test_what_could_not_be_told_is_logged_and_the_next_is_told(
     await debounce.aclose()
 
 
+async def test_what_lands_while_others_are_told_is_told_after_them() -> None:
+    sent, goes_on = Sent(), asyncio.Event()
+
+    async def send(told: Sequence[Woken]) -> None:
+        await sent(told)
+        await goes_on.wait()
+
+    debounce = Debounce(send, spacing=HOUR, longest_hold=0.001)
+    async with asyncio.timeout(PATIENCE):
+        debounce.owe(Woken(JOBS))
+        await sent.came.wait()
+        sent.came.clear()
+        debounce.owe(Woken(JOBS))
+        debounce.owe(Woken(MAIL))
+        goes_on.set()
+        await sent.came.wait()
+
+    assert sent.told == [[Woken(JOBS)], [Woken(JOBS), Woken(MAIL)]]
+    await debounce.aclose()
+
+
 async def test_a_million_names_leave_nothing_behind() -> None:
     debounce = Debounce(Sent(), spacing=0.0, longest_hold=0.0)
 

@@ -16,11 +16,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-import asyncpg
-
 from alkstore import statements
 from alkstore.errors import AlkstoreError, Closed, DatabaseError, show
-from alkstore_pg.errors import sqlstate, translate
+from alkstore_pg.errors import DRIVER, sqlstate, translate
 from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.session import Schema
 
@@ -58,9 +56,6 @@ _DEAF: Final = (
     "what another connection notifies does not come here, as behind a pooler that shares connections; "
     "let listener_dsn lead to the same database without one"
 )
-
-_EXPECTED: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
-"""What comes with servers and networks. Anything else is a bug, to be logged with its traceback."""
 
 _LASTING: Final = ("28", "3D")
 """Classes of errors that no waiting mends: a wrong role or password, a database that is not there."""
@@ -302,7 +297,7 @@ class Listener:
                 "cannot listen for schema %s, whoever waits polls until that is mended: %s",
                 show(self._options.schema.name),
                 translate(error, writes=False),
-                exc_info=None if isinstance(error, _EXPECTED) else error,
+                exc_info=None if isinstance(error, DRIVER) else error,  # else it is a bug
             )
         self._error = error
         if isinstance(error, _Deaf) or (sqlstate(error) or "")[:2] in _LASTING:
