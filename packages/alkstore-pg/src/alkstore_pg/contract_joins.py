@@ -2,56 +2,103 @@
 
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import asyncpg
 import psycopg
-from psycopg import sql
 from psycopg.rows import dict_row
-from sqlalchemy import NullPool, make_url, text
+from sqlalchemy import NullPool
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 
-from alkstore_pg.contract_application import INSERT, SELECT
+from alkstore_pg import contract_dsn
+from alkstore_pg.contract_application import INSERT, Table
+from alkstore_pg.contract_outsider import Outsider
 
 if TYPE_CHECKING:
     from alkstore_pg.contract_factory import Place
-    from alkstore_pg.contract_outsider import Outsider
-    from alkstore_pg.link import Connection
 
 __all__ = ["APPLICATIONS"]
 
-NAMED: Final = text(INSERT.replace("$1", ":key").replace("$2", ":value"))
+ELSEWHERE: Final = "postgres"
+"""A database in which alkstore is not."""
 
-ANOTHER: Final = "template1"
-"""A database that every server has."""
+STRICT: Final = "REPEATABLE READ"
+
+# psycopg's own marks for parameters.
+PLAIN: Final = INSERT.replace("$1", "%s").replace("$2", "%s")
+
+Asyncpg: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Psycopg: TypeAlias = "psycopg.AsyncConnection[Any]"
+
+
+class _Transaction(Protocol):
+    @property
+    def connection(self) -> object: ...
+
+    async def write(self, key: str, value: str) -> None: ...
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[object]: ...
 
 
 class _Application:
-    """What all of them share: one database, and what is committed in it."""
+    """What all of them share: where the database is, and what is committed there."""
 
     label = ""
 
-    def __init__(self, place: "Place", outsider: "Outsider") -> None:
+    def __init__(self, place: "Place", outsider: Outsider) -> None:
         self._dsn = place.dsn
-        self._direct = place.direct
+        self._elsewhere = contract_dsn.on_database(place.dsn, ELSEWHERE)
         self._is_pooled = place.is_pooled
-        self._outsider = outsider
+        self._table = Table(outsider)
 
     async def read(self, key: str) -> str | None:
-        rows = self._outsider.run(SELECT, key)
-        return None if not rows else str(rows[0][0])
+        return await self._table.read(key)
+
+    def transaction(self) -> AbstractAsyncContextManager[_Transaction]:
+        return self._begun(self._dsn)
+
+    def strict(self) -> AbstractAsyncContextManager[_Transaction]:
+        """Begin one that sees nothing of what is committed after its first statement."""
+        return self._begun(self._dsn, STRICT)
+
+    @asynccontextmanager
+    async def foreign(self) -> AsyncIterator[object]:
+        async with self._begun(self._elsewhere) as transaction:
+            yield transaction.connection
+
+    def _begun(self, dsn: str, isolation: str | None = None) -> AbstractAsyncContextManager[_Transaction]:
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------- connections
+
+    async def _asyncpg(self, dsn: str, **options: Any) -> Asyncpg:
+        if self._is_pooled:
+            options["statement_cache_size"] = 0
+        connection: Asyncpg = await asyncpg.connect(dsn, **options)
+        return connection
+
+    async def _psycopg(self, dsn: str, **options: Any) -> Psycopg:
+        if self._is_pooled:
+            options["prepare_threshold"] = None
+        return await psycopg.AsyncConnection.connect(dsn, **options)
 
 
 # -------------------------------------------------------------------- asyncpg
 
 
 class _AsyncpgTransaction:
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Asyncpg) -> None:
         self.connection = connection
         self._transaction = connection.transaction()
 
-    async def begin(self) -> None:
+    async def begin(self, isolation: str | None) -> None:
+        if isolation is not None:
+            self._transaction = self.connection.transaction(isolation="repeatable_read")
         await self._transaction.start()
 
     async def write(self, key: str, value: str) -> None:
@@ -63,77 +110,73 @@ class _AsyncpgTransaction:
     async def rollback(self) -> None:
         await self._transaction.rollback()
 
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[object]:
-        async with self.connection.transaction():
-            yield self
+    def savepoint(self) -> AbstractAsyncContextManager[object]:
+        return self.connection.transaction()
 
 
-class Asyncpg(_Application):
-    """A connection within `transaction()`."""
+class AsyncpgConnections(_Application):
+    """A bare connection, in the driver's own kind of transaction."""
 
     label = "asyncpg"
+    kind: type[_AsyncpgTransaction] = _AsyncpgTransaction
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator["Connection"]:
-        connection = await asyncpg.connect(self._dsn, statement_cache_size=0 if self._is_pooled else 100)
+    async def _begun(self, dsn: str, isolation: str | None = None) -> AsyncIterator[_Transaction]:
+        connection = await self._asyncpg(dsn)
+        try:
+            transaction = self.kind(connection)
+            await transaction.begin(isolation)
+            yield transaction
+        finally:
+            connection.terminate()
+
+    @asynccontextmanager
+    async def idle(self) -> AsyncIterator[object]:
+        connection = await self._asyncpg(self._dsn)
         try:
             yield connection
         finally:
-            await connection.close()
+            connection.terminate()
+
+
+class _TypedTransaction(_AsyncpgTransaction):
+    async def begin(self, isolation: str | None) -> None:
+        await self.connection.execute(f"BEGIN ISOLATION LEVEL {isolation or 'READ COMMITTED'}")
+
+    async def commit(self) -> None:
+        await self.connection.execute("COMMIT")
+
+    async def rollback(self) -> None:
+        await self.connection.execute("ROLLBACK")
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[_AsyncpgTransaction]:
-        async with self._connected() as connection:
-            application = _AsyncpgTransaction(connection)
-            await application.begin()
-            yield application  # closing rolls back
-
-    def idle(self) -> AbstractAsyncContextManager[object]:
-        return self._connected()
-
-    @asynccontextmanager
-    async def foreign(self) -> AsyncIterator[object]:
-        connection = await asyncpg.connect(self._direct, database=ANOTHER)
+    async def savepoint(self) -> AsyncIterator[object]:
+        await self.connection.execute("SAVEPOINT application")
         try:
-            async with connection.transaction():
-                yield connection
+            yield self
+        except BaseException:
+            await self.connection.execute("ROLLBACK TO application")
+            raise
         finally:
-            await connection.close()
+            await self.connection.execute("RELEASE application")
 
 
-class AsyncpgPools(Asyncpg):
-    """A connection that asyncpg's pool has lent."""
+class TypedConnections(AsyncpgConnections):
+    """A bare connection whose owner types BEGIN and COMMIT himself."""
 
-    label = "asyncpg, from a pool"
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator["Connection"]:
-        size = 0 if self._is_pooled else 100
-        async with asyncpg.create_pool(self._dsn, min_size=1, max_size=1, statement_cache_size=size) as pool:
-            connection: Any = await pool.acquire()
-            try:
-                yield connection
-            finally:
-                if connection.is_in_transaction():
-                    await connection.execute("ROLLBACK")
-                await connection.close()
+    label = "asyncpg, BEGIN by hand"
+    kind = _TypedTransaction
 
 
 # -------------------------------------------------------------------- psycopg
 
 
 class _PsycopgTransaction:
-    def __init__(self, connection: "psycopg.AsyncConnection[Any]") -> None:
+    def __init__(self, connection: Psycopg) -> None:
         self.connection = connection
 
     async def write(self, key: str, value: str) -> None:
-        statement = sql.SQL("INSERT INTO public.business (key, value) VALUES ({key}, {value}) ").format(
-            key=key, value=value
-        )
-        await self.connection.execute(
-            statement + sql.SQL("ON CONFLICT (key) DO UPDATE SET value = excluded.value")
-        )
+        await self.connection.execute(PLAIN.encode(), (key, value))
 
     async def commit(self) -> None:
         await self.connection.commit()
@@ -141,37 +184,36 @@ class _PsycopgTransaction:
     async def rollback(self) -> None:
         await self.connection.rollback()
 
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[object]:
-        async with self.connection.transaction():
-            yield self
+    def savepoint(self) -> AbstractAsyncContextManager[object]:
+        return self.connection.transaction()
 
 
-class Psycopg(_Application):
-    """An `AsyncConnection` that begins by itself, has run nothing, and gives its rows as dictionaries."""
+class PsycopgConnections(_Application):
+    """A connection that has run nothing yet, and whose owner wants his rows as dictionaries: the join makes it begin."""
 
-    label = "psycopg"
+    label = "psycopg AsyncConnection"
 
     @asynccontextmanager
-    async def _connected(self, dsn: str, **options: Any) -> AsyncIterator["psycopg.AsyncConnection[Any]"]:
-        connection = await psycopg.AsyncConnection.connect(
-            dsn, row_factory=dict_row, prepare_threshold=None if self._is_pooled else 5, **options
-        )
-        try:
-            yield connection
-        finally:
-            await connection.close()
+    async def _begun(self, dsn: str, isolation: str | None = None) -> AsyncIterator[_Transaction]:
+        async with aclosing(_Closing(await self._psycopg(dsn, row_factory=dict_row))) as held:
+            if isolation is not None:
+                await held.connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+            yield _PsycopgTransaction(held.connection)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[_PsycopgTransaction]:
-        async with self._connected(self._dsn) as connection:
-            yield _PsycopgTransaction(connection)
+    async def idle(self) -> AsyncIterator[object]:
+        async with aclosing(_Closing(await self._psycopg(self._dsn, autocommit=True))) as held:
+            yield held.connection
 
-    def idle(self) -> AbstractAsyncContextManager[object]:
-        return self._connected(self._dsn, autocommit=True)
 
-    def foreign(self) -> AbstractAsyncContextManager[object]:
-        return self._connected(self._direct, dbname=ANOTHER)
+class _Closing:
+    """Closes a connection; its own block would commit."""
+
+    def __init__(self, connection: Psycopg) -> None:
+        self.connection = connection
+
+    async def aclose(self) -> None:
+        await self.connection.close()
 
 
 # -------------------------------------------------------------------- SQLAlchemy
@@ -182,7 +224,7 @@ class _ConnectionTransaction:
         self.connection = connection
 
     async def write(self, key: str, value: str) -> None:
-        await self.connection.execute(NAMED, {"key": key, "value": value})
+        await _insert(self.connection, key, value)
 
     async def commit(self) -> None:
         await self.connection.commit()
@@ -194,61 +236,65 @@ class _ConnectionTransaction:
         return self.connection.begin_nested()
 
 
-class AsyncConnections(_Application):
-    """An `AsyncConnection` that has run nothing yet: the join makes it begin."""
+async def _insert(connection: AsyncConnection, key: str, value: str) -> None:
+    sql = INSERT if connection.dialect.driver == "asyncpg" else PLAIN
+    await connection.exec_driver_sql(sql, (key, value))
 
-    label = "SQLAlchemy AsyncConnection on asyncpg"
+
+class _Alchemy(_Application):
+    """What SQLAlchemy's users share: an engine, on either driver."""
+
     driver = "asyncpg"
 
     @asynccontextmanager
-    async def _engine(
-        self, dsn: str, database: str | None = None, **options: Any
-    ) -> AsyncIterator[AsyncEngine]:
-        url = make_url(dsn).set(drivername=f"postgresql+{self.driver}")
-        if database is not None:
-            url = url.set(database=database)
-        engine = create_async_engine(url, poolclass=NullPool, connect_args=self._arguments(), **options)
+    async def _engine(self, dsn: str, isolation: str | None = None) -> AsyncIterator[AsyncEngine]:
+        async def connect(*_: object, **options: Any) -> object:
+            return await (self._asyncpg if self.driver == "asyncpg" else self._psycopg)(dsn, **options)
+
+        arguments: dict[str, Any] = {}
+        if self._is_pooled and self.driver == "asyncpg":
+            # As SQLAlchemy's page on PgBouncer has it: a name once given may be another client's by now.
+            name: Any = lambda: f"__asyncpg_{uuid.uuid4()}__"  # noqa: E731
+            arguments = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": name}
+        engine = create_async_engine(
+            f"postgresql+{self.driver}://",
+            async_creator=connect,
+            poolclass=NullPool,
+            connect_args=arguments,
+            **({"isolation_level": isolation} if isolation else {}),
+        )
         try:
             yield engine
         finally:
             await engine.dispose()
 
-    def _arguments(self) -> dict[str, object]:
-        if not self._is_pooled:
-            return {}
-        if self.driver == "psycopg":
-            return {"prepare_threshold": None}
-        # SQLAlchemy prepares every statement, and a server of the pooler's has seen the names of other clients.
-        return {
-            "statement_cache_size": 0,
-            "prepared_statement_cache_size": 0,
-            "prepared_statement_name_func": lambda: f"alchemy_{uuid.uuid4()}",
-        }
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[_ConnectionTransaction]:
-        async with self._engine(self._dsn) as engine, engine.connect() as connection:
-            yield _ConnectionTransaction(connection)
-
     @asynccontextmanager
     async def idle(self) -> AsyncIterator[object]:
-        async with (
-            self._engine(self._dsn, isolation_level="AUTOCOMMIT") as engine,
-            engine.connect() as connection,
-        ):
+        async with self._engine(self._dsn, "AUTOCOMMIT") as engine, engine.connect() as connection:
             yield connection
+
+
+class AsyncConnections(_Alchemy):
+    """An `AsyncConnection` that has begun."""
+
+    label = "SQLAlchemy AsyncConnection"
 
     @asynccontextmanager
-    async def foreign(self) -> AsyncIterator[object]:
-        async with self._engine(self._direct, ANOTHER) as engine, engine.connect() as connection:
-            yield connection
+    async def _begun(self, dsn: str, isolation: str | None = None) -> AsyncIterator[_Transaction]:
+        async with self._engine(dsn, isolation) as engine, engine.connect() as connection:
+            _ = await connection.begin()
+            yield _ConnectionTransaction(connection)
 
 
-class PsycopgConnections(AsyncConnections):
-    """The same on psycopg."""
+class IdleConnections(_Alchemy):
+    """An `AsyncConnection` that has run nothing yet: the join makes it begin."""
 
-    label = "SQLAlchemy AsyncConnection on psycopg"
-    driver = "psycopg"
+    label = "SQLAlchemy AsyncConnection, begun by the join"
+
+    @asynccontextmanager
+    async def _begun(self, dsn: str, isolation: str | None = None) -> AsyncIterator[_Transaction]:
+        async with self._engine(dsn, isolation) as engine, engine.connect() as connection:
+            yield _ConnectionTransaction(connection)
 
 
 class _SessionTransaction:
@@ -256,7 +302,7 @@ class _SessionTransaction:
         self.connection = session
 
     async def write(self, key: str, value: str) -> None:
-        await self.connection.execute(NAMED, {"key": key, "value": value})
+        await _insert(await self.connection.connection(), key, value)
 
     async def commit(self) -> None:
         await self.connection.commit()
@@ -268,43 +314,35 @@ class _SessionTransaction:
         return self.connection.begin_nested()
 
 
-class AsyncSessions(AsyncConnections):
+class AsyncSessions(_Alchemy):
     """An `AsyncSession` that has run nothing yet: the join makes it begin."""
 
-    label = "SQLAlchemy AsyncSession on asyncpg"
+    label = "SQLAlchemy AsyncSession"
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
-        async with self._engine(self._dsn) as engine, AsyncSession(engine) as session:
+    async def _begun(self, dsn: str, isolation: str | None = None) -> AsyncIterator[_Transaction]:
+        async with self._engine(dsn, isolation) as engine, AsyncSession(engine) as session:
             yield _SessionTransaction(session)
 
     @asynccontextmanager
     async def idle(self) -> AsyncIterator[object]:
-        async with (
-            self._engine(self._dsn, isolation_level="AUTOCOMMIT") as engine,
-            AsyncSession(engine) as session,
-        ):
-            yield session
-
-    @asynccontextmanager
-    async def foreign(self) -> AsyncIterator[object]:
-        async with self._engine(self._direct, ANOTHER) as engine, AsyncSession(engine) as session:
+        async with self._engine(self._dsn, "AUTOCOMMIT") as engine, AsyncSession(engine) as session:
             yield session
 
 
 class PsycopgSessions(AsyncSessions):
-    """The same on psycopg."""
+    """An `AsyncSession` on the other driver."""
 
     label = "SQLAlchemy AsyncSession on psycopg"
     driver = "psycopg"
 
 
 APPLICATIONS: Final = (
-    Asyncpg,
-    AsyncpgPools,
-    Psycopg,
-    AsyncConnections,
+    AsyncpgConnections,
+    TypedConnections,
     PsycopgConnections,
+    AsyncConnections,
+    IdleConnections,
     AsyncSessions,
     PsycopgSessions,
 )

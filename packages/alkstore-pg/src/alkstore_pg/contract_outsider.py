@@ -6,7 +6,7 @@ millisecond. Everything of the suite's own is in a schema of its own; the applic
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final
 
 import psycopg
 from psycopg import RawCursor
@@ -126,7 +126,7 @@ class Outsider:
             self._connection = connect(self.dsn, lock_timeout=LOCK_PATIENCE)
         cursor = RawCursor(self._connection)
         try:
-            cursor.execute(cast(LiteralString, sql), parameters or None)
+            cursor.execute(sql, parameters or None)
         except psycopg.Error:
             raise
         except BaseException:
