@@ -135,6 +135,18 @@ async def test_a_hundred_commits_are_told_a_few_times_and_the_last_one_always(ds
         assert 2 <= len([text for text in heard if text.startswith("q")]) < 100
 
 
+async def test_a_write_that_may_find_nothing_to_do_tells_each_time_and_for_itself_alone(dsn: str) -> None:
+    async with side(dsn) as here:
+        watch = await here.wakes.watch(DOOR)
+        await here.commit(Woken(DOOR), Woken(JOBS))
+        here.wakes._debounce.owe(Woken(DOOR))
+
+        told = [await here.commit(Woken(DOOR), debounced=False) for _ in range(3)]
+
+        assert told == [here.wakes.texts_within([Woken(DOOR)])] * 3
+        assert pending(watch) == WOKEN
+
+
 async def test_a_caller_s_transaction_wakes_the_store_that_rode_it_by_what_it_told(dsn: str) -> None:
     async with side(dsn) as here:
         watch = await here.wakes.watch(JOBS)
@@ -179,7 +191,7 @@ async def test_a_write_that_failed_wakes_if_it_may_have_landed(
     async with side(dsn) as here:
         watch = await here.wakes.watch(JOBS)
 
-        with pytest.raises(type(error)), here.wakes.telling([Woken(JOBS)]):
+        with pytest.raises(type(error)), here.wakes.telling([Woken(JOBS)], debounced=True):
             raise error
 
         assert pending(watch) == wakes

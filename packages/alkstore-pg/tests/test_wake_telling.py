@@ -150,13 +150,6 @@ async def test_what_is_ready_is_not_held_back_for_what_is_not() -> None:
     await debounce.aclose()
 
 
-async def test_schedules_are_told_of_each_time() -> None:
-    debounce = Debounce(Sent(), spacing=HOUR, longest_hold=HOUR)
-
-    assert [admit(debounce, Woken(SCHEDULES)) for _ in range(2)] == [(Woken(SCHEDULES), [])] * 2
-    await debounce.aclose()
-
-
 async def test_a_close_tells_what_is_owed_and_nothing_is_owed_after_it() -> None:
     sent = Sent()
     debounce = Debounce(sent, spacing=HOUR, longest_hold=HOUR)

@@ -122,7 +122,8 @@ class PgEngine:
         woken: Sequence[Woken] = (),
     ) -> T:
         """Run an operation that commits by itself and tells other processes in the same statement whom it concerns."""
-        with self.wakes.telling(woken) as texts:
+        # What goes to the pool is rare, and some of it finds nothing to do and so tells nothing.
+        with self.wakes.telling(woken, debounced=link is self._writer) as texts:
             return await link.run(lambda on: operation(on, texts))
 
     # ------------------------------------------------------------ jobs

@@ -118,7 +118,6 @@ class Listener:
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._nap: asyncio.Future[None] | None = None
         self._guard: asyncio.TimerHandle | None = None
-        self._connection: Connection | None = None
         self._error: Exception | None = None
         self._verdict: Exception | None = None
         self._is_up = False
@@ -158,8 +157,6 @@ class Listener:
             raise self._refusal() from (self._error or error)
         finally:
             self._waiting.pop(waiter, None)
-            if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # a cancellation came first: nobody else looks at it, and asyncio would complain
 
     async def aclose(self) -> None:
         """End the connection and everybody's wait for it."""
@@ -169,9 +166,6 @@ class Listener:
                 waiter.set_exception(Closed("store"))
         if not self._tried.done():
             self._tried.set_result(None)  # the task may never have begun
-        if self._connection is not None:
-            # First, so that no query is cancelled: asyncpg would connect once more to tell the server.
-            self._connection.terminate()
         self._task.cancel()
         await asyncio.wait((self._task,))
 
@@ -197,7 +191,6 @@ class Listener:
         try:
             async with asyncio.timeout(LONGEST_DIAL):
                 connection = await self._options.dial_listener()
-            self._connection = connection
             connection.add_termination_listener(self._lost)
             with self._guarding(connection):
                 await connection.add_listener(self._options.schema.channel, self._receive)
@@ -210,7 +203,6 @@ class Listener:
             return self._verdict or error
         finally:
             self._is_up = False
-            self._connection = None
             if connection is not None:
                 connection.terminate()
             if not self._tried.done():

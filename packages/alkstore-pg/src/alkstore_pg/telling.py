@@ -119,8 +119,6 @@ class Debounce:
         What is ready now is not held back for what was told of a later instant.
         """
         topic, at = woken
-        if topic.kind is TopicKind.SCHEDULE:  # they change seldom, and a runner may sleep for days
-            return woken
         now = self._loop.time()
         window = self._windows.get(topic)
         if (

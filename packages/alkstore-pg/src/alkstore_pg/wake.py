@@ -59,9 +59,13 @@ class Wakes:
 
     # ------------------------------------------------------------ telling
 
-    def telling(self, woken: Sequence[Woken]) -> "Telling":
-        """Give what a write that commits by itself is to tell, as a block around it: ``with … as texts``."""
-        return Telling(self, self._debounce, woken)
+    def telling(self, woken: Sequence[Woken], *, debounced: bool) -> "Telling":
+        """Give what a write that commits by itself is to tell, as a block around it: ``with … as texts``.
+
+        With ``debounced`` it may tell nothing, or for others that came before it too; so it must tell what it is given
+        whenever it lands.
+        """
+        return Telling(self, self._debounce if debounced else None, woken)
 
     def texts_within(self, woken: Sequence[Woken]) -> list[str]:
         """Give what a transaction of this store's tells; `landed` is for after its commit."""
@@ -200,7 +204,7 @@ class Telling:
 
     __slots__ = ("_carried", "_debounce", "_held", "_wakes", "_woken")
 
-    def __init__(self, wakes: Wakes, debounce: Debounce, woken: Sequence[Woken]) -> None:
+    def __init__(self, wakes: Wakes, debounce: Debounce | None, woken: Sequence[Woken]) -> None:
         self._wakes = wakes
         self._debounce = debounce
         self._woken = woken
@@ -208,9 +212,12 @@ class Telling:
         self._carried: list[Woken] = []
 
     def __enter__(self) -> list[str]:
+        debounce = self._debounce
+        if debounce is None:
+            return self._wakes.texts_within(self._woken)
         texts: list[str] = []
         for each in self._woken:
-            told = self._debounce.admit(each, self._carried)
+            told = debounce.admit(each, self._carried)
             if told is None:
                 self._held.append(each)
             else:
@@ -220,16 +227,16 @@ class Telling:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            # What it was to tell of others' sake was not told.
-            for each in self._carried:
-                self._debounce.owe(each)
-            if not getattr(error, "outcome_unknown", True):
-                return
-        # After a failure too: it may have landed, and nobody minds a look too many.
-        for each in self._held:
-            self._debounce.owe(each)
-        self._wakes.landed(self._woken)
+        may_have_landed = error is None or getattr(error, "outcome_unknown", True)
+        if self._debounce is not None:
+            if error is not None:
+                for each in self._carried:  # it told nothing
+                    self._debounce.owe(each)
+            if may_have_landed:
+                for each in self._held:
+                    self._debounce.owe(each)
+        if may_have_landed:  # after a failure too: nobody minds a look too many
+            self._wakes.landed(self._woken)
 
 
 class _Claims:

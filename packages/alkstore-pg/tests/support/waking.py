@@ -40,9 +40,9 @@ class Side:
     async def notify(self, *wakes: tuple[str, bytes | None]) -> None:
         await self.link.run(lambda on: notify(on, [NewWake(*each) for each in wakes]))
 
-    async def commit(self, *woken: Woken) -> list[str]:
+    async def commit(self, *woken: Woken, debounced: bool = True) -> list[str]:
         """Commit a write that concerns these; gives what it told."""
-        with self.wakes.telling(woken) as texts:
+        with self.wakes.telling(woken, debounced=debounced) as texts:
             await self.say(*texts)
         return texts
 
