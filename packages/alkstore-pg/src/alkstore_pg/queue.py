@@ -301,16 +301,23 @@ async def _ack(on: Session, acks: Sequence[Any], patience: int) -> Sequence[int 
 async def _settle(
     on: Session, settles: Sequence[Settle], texts: Sequence[str], patience: int
 ) -> Sequence[int | None]:
-    sent = [each for each in settles if MIN_INT64 <= each.id <= MAX_INT64]
-    columns = list(zip(*map(_change, sent), strict=True)) or [()] * 6
-    ((answers,),) = await on.fetch(_SQL["settle"], *map(list, columns), list(texts), patience)
-    if len(sent) == len(settles):
-        return answers  # type: ignore[no-any-return]
-    left = iter(answers)
-    return [next(left) if MIN_INT64 <= each.id <= MAX_INT64 else None for each in settles]
+    answers: list[int | None] = [None] * len(settles)
+    turns: dict[tuple[str, int], int] = {}
+    rows: list[tuple[object, ...]] = []
+    numbers: list[int] = []
+    for number, each in enumerate(settles):
+        if MIN_INT64 <= each.id <= MAX_INT64:  # no row can have another one, and the driver would refuse it
+            turn = turns[each.queue, each.id] = turns.get((each.queue, each.id), 0) + 1
+            rows.append(_change(each, turn))
+            numbers.append(number)
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 7
+    ((landed, instants),) = await on.fetch(_SQL["settle"], *columns, list(texts), patience)
+    for place, instant in zip(landed, instants, strict=True):
+        answers[numbers[place - 1]] = instant
+    return answers
 
 
-def _change(settle: Settle) -> tuple[object, ...]:
+def _change(settle: Settle, turn: int) -> tuple[object, ...]:
     amount = error = token = None
     if isinstance(settle, Retry):
         amount, error = settle.delay, settle.error
@@ -320,4 +327,4 @@ def _change(settle: Settle) -> tuple[object, ...]:
         error = settle.error
     if not isinstance(settle, (Cancel, Redrive)):
         token = settle.token
-    return KINDS[type(settle)], settle.queue, settle.id, token, amount, error
+    return KINDS[type(settle)], turn, settle.queue, settle.id, token, amount, error

@@ -20,6 +20,12 @@ ALL = 2**63 - 1
 PATIENCE = 10_000
 """Milliseconds that a test's statement waits for a row."""
 
+_BLOCKED = """
+DO $$ BEGIN
+    WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid = %d) LOOP PERFORM pg_sleep(0.001); END LOOP;
+END $$
+"""
+
 _TIME = """
 CREATE TABLE {schema}.test_now AS SELECT 0::bigint AS instant;
 CREATE OR REPLACE FUNCTION {schema}.now() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
@@ -160,6 +166,10 @@ class Jobs:
     async def place_of(self, id: int) -> int:
         ((place,),) = await self.sql("SELECT place FROM {schema}.job WHERE id = $1::bigint", id)
         return int(place)
+
+    async def blocked(self, on: DriverSession, by: DriverSession) -> None:
+        """Wait until one session waits for a lock of another one."""
+        await by.connection.execute(_BLOCKED % on.connection.get_server_pid())
 
     async def everything(self) -> list[tuple[Any, ...]]:
         return [

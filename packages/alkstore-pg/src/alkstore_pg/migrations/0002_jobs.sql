@@ -4,18 +4,23 @@
 -- locked are changed by their ctid, which nobody else can change meanwhile; and coalesce keeps deadlines that are compared
 -- from leading into job_held, past what is dead and not cleaned away. All of that costs 0.5 µs a setting and a call.
 
--- Move locked rows to the dead. Its callers have switched sequential scans off.
-CREATE FUNCTION {schema}.bury(spots tid[], instant bigint, reason text)
+-- Move locked rows to the dead, each with its reason, or all of them with the only one.
+CREATE FUNCTION {schema}.bury(spots tid[], instant bigint, VARIADIC reasons text[])
 RETURNS void
 LANGUAGE plpgsql
+SET jit = off
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $alkstore$
 BEGIN
     WITH gone AS (
         DELETE FROM {schema}.job AS j
-        WHERE j.ctid = ANY (spots)
+        USING unnest(spots, reasons) AS f (spot, reason)
+        WHERE j.ctid = f.spot
         RETURNING
             j.id, j.priority, j.run_at, j.attempts, j.max_attempts, j.visibility_timeout, j.base_delay, j.created_at,
-            j.expires_at, j.scheduled_for, j.queue, j.payload, j.headers
+            j.expires_at, j.scheduled_for, j.queue, j.payload, j.headers, coalesce(f.reason, reasons[1]) AS reason
     )
     INSERT INTO {schema}.dead (
         id, priority, run_at, attempts, max_attempts, visibility_timeout, base_delay, created_at, expires_at,
@@ -23,7 +28,7 @@ BEGIN
     )
     SELECT
         g.id, g.priority, g.run_at, g.attempts, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
-        g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, instant, reason
+        g.expires_at, g.scheduled_for, g.queue, g.payload, g.headers, instant, g.reason
     FROM gone AS g;
 END
 $alkstore$;
@@ -295,77 +300,101 @@ BEGIN
 END
 $alkstore$;
 
--- Change jobs one after the other, each by itself; gives for each the instant at which it took effect, or NULL where it
--- did not. Kinds: 1 ack, 2 retry, 3 fail, 4 release, 5 heartbeat, 6 cancel, 7 redrive. All rows are locked first, in one
--- order, so that two calls never wait for each other crosswise.
+-- Change jobs, each by itself; gives which of them landed, by their numbers from 1, and for each of those the instant at
+-- which it took effect. Kinds: 1 ack, 2 retry, 3 fail, 4 release, 5 heartbeat, 6 cancel, 7 redrive. Changes of one row
+-- have turns, from 1, and see each other in this order. Within a turn rows are locked in one order, so that two calls
+-- never wait for each other crosswise.
 CREATE FUNCTION {schema}.settle(
-    kinds bigint[], queues text[], ids bigint[], tokens bigint[], amounts bigint[], errors text[], texts text[],
-    patience bigint
+    kinds bigint[], turns bigint[], queues text[], ids bigint[], tokens bigint[], amounts bigint[], errors text[],
+    texts text[], patience bigint, OUT landed bigint[], OUT instants bigint[]
 )
-RETURNS bigint[]
 LANGUAGE plpgsql
 SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $alkstore$
-#variable_conflict use_column
 DECLARE
     waits CONSTANT text := current_setting('lock_timeout');
     instant CONSTANT bigint := {schema}.now();
-    answer bigint[] := '{}';
-    spots tid[];
-    found bigint;
-    at bigint;
-    s record;
+    last_turn CONSTANT bigint := (SELECT max(u.turn) FROM unnest(turns) AS u (turn));
+    f record;
+    buried record;
 BEGIN
+    landed := '{}';
+    instants := '{}';
     PERFORM set_config('lock_timeout', patience::text, true);
-    PERFORM FROM (SELECT u.queue, u.id FROM unnest(queues, ids) AS u (queue, id) ORDER BY u.queue, u.id) AS s
-    CROSS JOIN LATERAL (
-        SELECT FROM {schema}.job AS j WHERE j.queue = s.queue AND j.id = s.id FOR UPDATE
-    ) AS locked;
-    IF 7 = ANY (kinds) THEN
-        PERFORM FROM (SELECT u.queue, u.id FROM unnest(queues, ids) AS u (queue, id) ORDER BY u.queue, u.id) AS s
+    FOR this_turn IN 1 .. coalesce(last_turn, 0) LOOP
+        SELECT
+            array_agg(s.kind) AS kinds, array_agg(live.spot) AS spots, array_agg(s.amount) AS amounts,
+            array_agg(s.error) AS errors, array_agg(s.n) AS numbers,
+            array_agg(CASE WHEN s.kind = 5 THEN {schema}.shift(instant, s.amount) ELSE instant END) AS instants
+        INTO f
+        FROM (
+            SELECT u.kind, u.queue, u.id, u.token, u.amount, u.error, u.n
+            FROM unnest(kinds, turns, queues, ids, tokens, amounts, errors) WITH ORDINALITY
+                AS u (kind, turn, queue, id, token, amount, error, n)
+            WHERE u.turn = this_turn AND u.kind <= 6
+            ORDER BY u.queue, u.id
+        ) AS s
         CROSS JOIN LATERAL (
-            SELECT FROM {schema}.dead AS d WHERE d.queue = s.queue AND d.id = s.id FOR UPDATE
-        ) AS locked;
-    END IF;
-    FOR s IN
-        SELECT u.kind, u.queue, u.id, u.token, u.amount, u.error
-        FROM unnest(kinds, queues, ids, tokens, amounts, errors) AS u (kind, queue, id, token, amount, error)
-    LOOP
-        at := instant;
-        IF s.kind <= 5 THEN
-            spots := ARRAY(
-                SELECT j.ctid FROM {schema}.job AS j
-                WHERE j.queue = s.queue AND j.id = s.id AND j.token = s.token AND coalesce(j.deadline > instant, false)
-            );
-            found := cardinality(spots);
+            SELECT j.ctid AS spot FROM {schema}.job AS j
+            WHERE j.queue = s.queue AND j.id = s.id
+                AND CASE
+                    WHEN s.kind = 6 THEN j.deadline IS NULL
+                    ELSE j.token = s.token AND coalesce(j.deadline > instant, false)
+                END
+            FOR UPDATE
+        ) AS live;
+        IF f.numbers IS NOT NULL THEN
+            IF 1 = ANY (f.kinds) OR 6 = ANY (f.kinds) THEN
+                DELETE FROM {schema}.job AS j
+                USING unnest(f.kinds, f.spots) AS c (kind, spot)
+                WHERE c.kind IN (1, 6) AND j.ctid = c.spot;
+            END IF;
+            IF 2 = ANY (f.kinds) THEN
+                UPDATE {schema}.job AS j
+                SET
+                    place = 0, worker_id = NULL, deadline = NULL, token = NULL,
+                    run_at = {schema}.shift(instant, c.amount), retry_error = c.error
+                FROM unnest(f.kinds, f.spots, f.amounts, f.errors) AS c (kind, spot, amount, error)
+                WHERE c.kind = 2 AND j.ctid = c.spot;
+            END IF;
+            IF 3 = ANY (f.kinds) THEN
+                PERFORM {schema}.bury(array_agg(c.spot), instant, VARIADIC array_agg(c.error))
+                FROM unnest(f.kinds, f.spots, f.errors) AS c (kind, spot, error)
+                WHERE c.kind = 3;
+            END IF;
+            IF 4 = ANY (f.kinds) THEN
+                UPDATE {schema}.job AS j
+                SET place = 0, worker_id = NULL, deadline = NULL, token = NULL, attempts = j.attempts - 1
+                FROM unnest(f.kinds, f.spots) AS c (kind, spot)
+                WHERE c.kind = 4 AND j.ctid = c.spot;
+            END IF;
+            IF 5 = ANY (f.kinds) THEN
+                UPDATE {schema}.job AS j
+                SET deadline = c.deadline
+                FROM unnest(f.kinds, f.spots, f.instants) AS c (kind, spot, deadline)
+                WHERE c.kind = 5 AND j.ctid = c.spot;
+            END IF;
+            landed := landed || f.numbers;
+            instants := instants || f.instants;
         END IF;
-        CASE s.kind
-        WHEN 1 THEN
-            DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
-        WHEN 2 THEN
-            UPDATE {schema}.job AS j
-            SET
-                place = 0, worker_id = NULL, deadline = NULL, token = NULL,
-                run_at = {schema}.shift(instant, s.amount), retry_error = s.error
-            WHERE j.ctid = ANY (spots);
-        WHEN 3 THEN
-            PERFORM {schema}.bury(spots, instant, s.error);
-        WHEN 4 THEN
-            UPDATE {schema}.job AS j
-            SET place = 0, worker_id = NULL, deadline = NULL, token = NULL, attempts = j.attempts - 1
-            WHERE j.ctid = ANY (spots);
-        WHEN 5 THEN
-            at := {schema}.shift(instant, s.amount);
-            UPDATE {schema}.job AS j SET deadline = at WHERE j.ctid = ANY (spots);
-        WHEN 6 THEN
-            DELETE FROM {schema}.job AS j WHERE j.queue = s.queue AND j.id = s.id AND j.deadline IS NULL;
-            GET DIAGNOSTICS found = ROW_COUNT;
-        WHEN 7 THEN
+        IF 7 = ANY (kinds) THEN
+            SELECT array_agg(gone.spot) AS spots, array_agg(s.n) AS numbers INTO buried
+            FROM (
+                SELECT u.queue, u.id, u.n
+                FROM unnest(kinds, turns, queues, ids) WITH ORDINALITY AS u (kind, turn, queue, id, n)
+                WHERE u.turn = this_turn AND u.kind = 7
+                ORDER BY u.queue, u.id
+            ) AS s
+            CROSS JOIN LATERAL (
+                SELECT d.ctid AS spot FROM {schema}.dead AS d WHERE d.queue = s.queue AND d.id = s.id FOR UPDATE
+            ) AS gone;
             WITH gone AS (
                 DELETE FROM {schema}.dead AS d
-                WHERE d.queue = s.queue AND d.id = s.id
+                WHERE d.ctid = ANY (buried.spots)
                 RETURNING
                     d.id, d.priority, d.max_attempts, d.visibility_timeout, d.base_delay, d.created_at, d.scheduled_for,
                     d.queue, d.payload, d.headers
@@ -378,13 +407,12 @@ BEGIN
                 g.id, g.priority, instant, g.max_attempts, g.visibility_timeout, g.base_delay, g.created_at,
                 g.scheduled_for, g.queue, g.payload, g.headers
             FROM gone AS g;
-            GET DIAGNOSTICS found = ROW_COUNT;
-        END CASE;
-        answer := answer || CASE WHEN found > 0 THEN at END;
+            landed := landed || buried.numbers;
+            instants := instants || array_fill(instant, ARRAY[coalesce(cardinality(buried.numbers), 0)]);
+        END IF;
     END LOOP;
     PERFORM pg_notify({channel}, t.text) FROM unnest(texts) AS t (text);
     PERFORM set_config('lock_timeout', waits, true);
-    RETURN answer;
 END
 $alkstore$;
 

@@ -89,7 +89,8 @@ BEGIN
         END IF;
     END LOOP;
     ready_at := CASE
-        WHEN delay IS NOT NULL THEN {schema}.shift(instant, {schema}.microseconds(extract(epoch FROM delay)))
+        WHEN delay IS NOT NULL THEN
+            {schema}.shift(instant, greatest({schema}.microseconds(extract(epoch FROM delay)), 0))
         WHEN run_at IS NOT NULL THEN
             least(
                 greatest({schema}.microseconds(extract(epoch FROM run_at)::numeric), -62135596800000000),

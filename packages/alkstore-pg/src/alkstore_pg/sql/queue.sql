@@ -219,11 +219,11 @@ SELECT instant, gone
 FROM {schema}.ack($1::text, $2::bigint[], $3::bigint[], $4::bigint);
 
 -- name: settle
--- Change jobs one after the other, each by itself.
-SELECT
-    {schema}.settle(
-        $1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint
-    );
+-- Change jobs, each by itself.
+SELECT landed, instants
+FROM {schema}.settle(
+    $1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint
+);
 
 -- name: sweep
 -- Move a portion of what qualified at an instant to the dead, behind a cursor.
