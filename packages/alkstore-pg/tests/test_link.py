@@ -5,6 +5,7 @@ import asyncpg
 import pytest
 
 from alkstore import Closed, DatabaseError
+from alkstore_pg.contract_proxy import Proxy
 from alkstore_pg.link import Link, Traffic
 from alkstore_pg.session import Row, Schema, Session
 
@@ -230,3 +231,30 @@ async def asleep(dialler: Dialler) -> None:
         await connection.execute(ASLEEP, timeout=PATIENCE)
     finally:
         await connection.close()
+
+
+async def test_a_connection_that_does_not_answer_is_given_up(dsn: str) -> None:
+    async with Proxy(dsn) as proxy:
+        link = Link(
+            lambda: asyncpg.connect(proxy.dsn()), Schema("alkstore"), wait_timeout=-0.8, traffic=Traffic()
+        )
+        assert await link.run(one) == 1
+        proxy.swallow(True)
+        with pytest.raises(DatabaseError, match=r"no answer within 0\.2 s") as caught:
+            await link.run(one)
+        assert caught.value.outcome_unknown
+        proxy.swallow(False)
+        assert await link.run(one) == 1
+        await link.close()
+
+
+async def test_who_only_stood_in_line_knows_that_nothing_was_done(dialler: Dialler) -> None:
+    link = Link(dialler, Schema("alkstore"), wait_timeout=-0.7, traffic=Traffic())
+    first, second = asyncio.create_task(link.run(sleep_for_ever)), asyncio.create_task(link.run(put))
+    with pytest.raises(DatabaseError) as caught:
+        await first
+    assert caught.value.outcome_unknown
+    with pytest.raises(DatabaseError) as caught:
+        await second
+    assert not caught.value.outcome_unknown
+    await link.close()

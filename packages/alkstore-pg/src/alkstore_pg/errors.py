@@ -9,7 +9,7 @@ import asyncpg
 
 from alkstore.errors import DatabaseError
 
-__all__ = ["DRIVER", "is_repeatable", "translate", "was_lost"]
+__all__ = ["DRIVER", "is_repeatable", "silent", "translate", "was_lost"]
 
 # InternalClientError is what a connection says of which the server took leave in the very turn in which it is used.
 DRIVER: Final[tuple[type[BaseException], ...]] = (
@@ -76,4 +76,14 @@ def translate(error: BaseException, *, writes: bool) -> DatabaseError:
     made = DatabaseError(f"postgresql: {said}" + (f"; {advice}" if advice else ""))
     made.outcome_unknown = writes and (was_lost(error) or isinstance(error, TimeoutError))
     made._is_held_back = state == "55P03" or isinstance(error, TimeoutError)
+    return made
+
+
+def silent(seconds: float, *, writes: bool) -> DatabaseError:
+    """Make the error of an operation that got no answer, or whose turn did not come, for so long."""
+    made = DatabaseError(
+        f"postgresql: no answer within {seconds:g} s; the server is busy or cannot be reached, or wait_timeout is too short"
+    )
+    made.outcome_unknown = writes
+    made._is_held_back = True
     return made

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import asyncpg
 
 from alkstore_pg.ending import Ending
-from alkstore_pg.errors import DRIVER, is_repeatable, translate, was_lost
+from alkstore_pg.errors import DRIVER, is_repeatable, silent, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
 
-__all__ = ["Dial", "DriverSession", "Link", "Operation", "Traffic"]
+__all__ = ["Dial", "DriverSession", "Link", "Operation", "Traffic", "is_ours"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,12 @@ class DriverSession:
         return rows
 
 
+def is_ours(limit: asyncio.Timeout) -> bool:
+    """Whether a cancellation is this limit's alone, and nobody else's."""
+    task = asyncio.current_task()
+    return limit.expired() and task is not None and task.cancelling() <= 1
+
+
 class Link:
     """One connection at most, and operations that commit by themselves on it.
 
@@ -93,16 +99,22 @@ class Link:
         """
         with self._traffic:
             try:
-                async with asyncio.timeout(self._limit), self._line:
-                    return await self._attempt(operation, reads)
-            except TimeoutError as error:
-                raise translate(error, writes=not reads) from error
+                async with asyncio.timeout(self._limit) as limit, self._line:
+                    return await self._attempt(operation, reads, limit)
+            except TimeoutError as error:  # nothing was sent
+                raise silent(self._limit, writes=False) from error
 
-    async def _attempt(self, operation: Operation[T], reads: bool) -> T:
+    async def _attempt(self, operation: Operation[T], reads: bool, limit: asyncio.Timeout) -> T:
         for repeats_left in reversed(range(REPEATS)):
             session = await self._ready()
             try:
                 return await operation(session)
+            except asyncio.CancelledError as error:
+                if not is_ours(limit):
+                    raise
+                # Whoever is next must not wait for an answer that may never come: the network may be dead.
+                session.connection.terminate()
+                raise silent(self._limit, writes=not reads) from error
             except DRIVER as error:
                 if isinstance(error, TimeoutError) or not repeats_left:
                     raise translate(error, writes=not reads) from error

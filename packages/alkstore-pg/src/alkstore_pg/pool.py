@@ -9,7 +9,7 @@ import asyncpg
 
 from alkstore.errors import DatabaseError
 from alkstore_pg.ending import Ending
-from alkstore_pg.errors import DRIVER, is_repeatable, translate, was_lost
+from alkstore_pg.errors import DRIVER, is_repeatable, silent, translate, was_lost
 from alkstore_pg.link import REPEATS, SLACK, Connection, Dial, DriverSession, Operation, Traffic
 from alkstore_pg.session import Schema
 
@@ -61,11 +61,17 @@ class Pool:
             for repeats_left in reversed(range(REPEATS)):
                 connection = await self.lend()
                 try:
-                    async with asyncio.timeout(self._limit + SLACK):
+                    async with asyncio.timeout(self._limit + SLACK) as limit:
                         return await operation(DriverSession(connection, self._schema))
+                except TimeoutError as error:
+                    if not limit.expired():
+                        raise translate(error, writes=not reads) from error
+                    # Whoever is next must not wait for an answer that may never come: the network may be dead.
+                    _terminate(connection)
+                    raise silent(self._limit + SLACK, writes=not reads) from error
                 except DRIVER as error:
                     again = is_repeatable(error) or (reads and was_lost(error))
-                    if isinstance(error, TimeoutError) or not again or not repeats_left:
+                    if not again or not repeats_left:
                         raise translate(error, writes=not reads) from error
                 finally:
                     await self.take_back(connection)

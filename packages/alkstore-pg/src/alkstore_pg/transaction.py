@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import asyncpg
 
 from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
-from alkstore.errors import Closed, InvalidArgument
+from alkstore.errors import Closed, DatabaseError, InvalidArgument
 from alkstore.statements import load
 from alkstore_pg import queue as _queue
 from alkstore_pg import stream as _stream
@@ -174,8 +174,10 @@ class PgTransaction(Operations):
 
     @property
     def is_open(self) -> bool:
-        # Once and for all: what was Closed must not come to life again with what the caller begins on it next.
-        self._is_over = self._is_over or not is_in_transaction(self._connection)
+        # Once and for all: what was Closed must not come to life again with what the caller begins on it next. One whose
+        # connection was lost was ended by nobody: its commit must fail, or its loss would go unnoticed.
+        if not self._is_over and not _is_lost(self._connection):
+            self._is_over = not is_in_transaction(self._connection)
         return not self._is_over
 
     @property
@@ -240,6 +242,8 @@ class PgTransaction(Operations):
     async def _commit(self) -> None:
         may_have_landed = False
         try:
+            if _is_lost(self._connection):
+                raise self._was_lost()
             with self._engine.traffic:
                 async with asyncio.timeout(self._limit):
                     if self._may_have_failed:
@@ -252,6 +256,18 @@ class PgTransaction(Operations):
             raise made from error
         finally:
             await self._free(is_broken=False, has_landed=may_have_landed)
+
+    def _was_lost(self) -> DatabaseError:
+        if not self._is_lent:
+            return DatabaseError(
+                "postgresql: the connection was lost before the commit; nothing of the transaction landed"
+            )
+        error = DatabaseError(
+            "postgresql: the connection was lost before the commit; nothing of the transaction landed, "
+            "unless your own SQL committed it"
+        )
+        error.outcome_unknown = True
+        return error
 
     async def rollback(self) -> None:
         if not self._is_freed:
@@ -323,10 +339,14 @@ class PgTransaction(Operations):
 
 def is_in_transaction(connection: Connection) -> bool:
     """Whether an asyncpg connection is in a transaction; one that was lost or given back is in none."""
+    return not _is_lost(connection) and connection.is_in_transaction()
+
+
+def _is_lost(connection: Connection) -> bool:
     try:
-        return not connection.is_closed() and connection.is_in_transaction()
-    except asyncpg.InterfaceError:  # lost, and taken back by the pool for that
-        return False
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # and taken back by the pool for that
+        return True
 
 
 def _terminate(connection: Connection) -> None:
