@@ -19,8 +19,9 @@ from alkstore_pg import contract_faults as faults
 from alkstore_pg import contract_storage as storage
 from alkstore_pg.contract_outsider import Outsider
 from alkstore_pg.contract_server import Server
-from alkstore_pg.contract_store import SuiteClock, SuiteStore, engine_of
-from alkstore_pg.link import Traffic
+from alkstore_pg.contract_store import SuiteClock, SuiteStore, cancelling, engine_of
+from alkstore_pg.engine import PgEngine
+from alkstore_pg.session import Session
 
 if TYPE_CHECKING:
     from alkstore_contract_suite.rows._joining import Application
@@ -40,7 +41,10 @@ LOOK_AGAIN: Final = 0.001
 """Seconds of real time between two looks at something that tells nobody when it changes."""
 
 ENOUGH_LOOKS: Final = 5
-"""Looks in a row at a server where all wait for somebody's lock, after which that is an open transaction's."""
+"""Looks in a row at a store's work that waits for locks or connections, after which those are an open transaction's."""
+
+MANY_LOOKS: Final = 100
+"""Looks in a row at work of which nobody knows what it waits for: most likely for the machine."""
 
 LONGEST_HEARING: Final = 2.0
 """Seconds of real time for what a listener is to hear; where its server is away it hears nothing."""
@@ -108,12 +112,15 @@ class PgFactory:
     async def open_with(self, **options: Any) -> Store:
         # The column's own come last: a row that trusts in wakes alone has stores poll once an hour.
         chosen = {"schema": self.place.schema, **options, **self.place.options}
-        store = SuiteStore(self.place.dsn, clock=self.clock, opened=self._tame, random=self.random, **chosen)
+        store = SuiteStore(
+            self.place.dsn, clock=self.clock, host=weakref.ref(self), random=self.random, **chosen
+        )
         _ = await store
         self._stores.add(store)
         return store
 
-    def _tame(self, schema: str) -> None:
+    def opened(self, schema: str) -> None:
+        """Let a schema that is new to us have the suite's clock, before a store uses it."""
         if schema not in self._tamed:
             self.outsider.tame(schema)
             self._tamed.add(schema)
@@ -195,7 +202,7 @@ class PgFactory:
         engine = engine_of(store)
         if engine is None:
             return False
-        await self._end_of(engine.traffic)
+        await self._end_of_work(store, engine)
         before = self._moves.get(store)
         # To hear costs a round trip, so it waits for a round in which nothing else moved any more.
         if _moves_of(store) == before and not self.outsider.is_away:
@@ -203,12 +210,19 @@ class PgFactory:
         self._moves[store] = _moves_of(store)
         return self._moves[store] != before
 
-    async def _end_of(self, traffic: Traffic) -> None:
-        turns, looks = 0, 0
-        while traffic.in_hand and looks < ENOUGH_LOOKS:
+    async def _end_of_work(self, store: SuiteStore, engine: PgEngine) -> None:
+        turns = looks = idle = 0
+        for link in cancelling(engine):
+            await faults.bounded(link.run(_nothing, reads=True), LONGEST_HEARING)
+        while engine.traffic.in_hand and looks < ENOUGH_LOOKS and idle < MANY_LOOKS:
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
-            looks = looks + 1 if turns > QUICK_TURNS and faults.all_wait(self.outsider) else 0
+            if turns <= QUICK_TURNS:
+                continue
+            held, working = (True, False) if self.outsider.is_away else self.outsider.progress()
+            held = held or len(engine._pool.lent) >= engine._options.pool_size
+            looks = looks + 1 if held and not (working or store.cord.dials) else 0
+            idle = 0 if working else idle + 1
 
     # ---------------------------------------------------------------- what not every engine has
 
@@ -264,6 +278,10 @@ class PgFactory:
     async def sound(self) -> str | None:
         """Say what the server finds wrong with the schema."""
         return storage.examine(self.outsider, self.place.schema)
+
+
+async def _nothing(on: Session) -> None:
+    await on.fetch("SELECT 1")
 
 
 def _moves_of(store: SuiteStore) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from alkstore_pg.contract_store import SuiteStore
 if TYPE_CHECKING:
     from alkstore_pg.contract_factory import Place
 
-__all__ = ["all_wait", "bounded", "fault"]
+__all__ = ["bounded", "fault"]
 
 LOOK_AGAIN: Final = 0.001
 """Seconds of real time between two looks at something that tells nobody when it changes."""
@@ -69,11 +69,6 @@ async def bounded(work: Awaitable[object], seconds: float) -> None:
     with suppress(TimeoutError, AlkstoreError):
         async with asyncio.timeout(seconds):
             await work
-
-
-def all_wait(outsider: Outsider) -> bool:
-    """Whether every session at work waits for a lock; where the server is away nobody is at work."""
-    return outsider.is_away or not outsider.is_busy()
 
 
 # -------------------------------------------------------------------- writes that the server refuses

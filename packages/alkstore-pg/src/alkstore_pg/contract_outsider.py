@@ -83,6 +83,12 @@ FROM pg_catalog.pg_stat_activity
 WHERE datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() AND backend_type = 'client backend'
 """
 
+PROGRESS: Final = f"""
+SELECT coalesce(bool_or(wait_event_type = 'Lock'), false),
+    coalesce(bool_or(state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'), false)
+{SESSIONS}
+"""
+
 
 def quoted(name: str) -> str:
     """Write a name as an identifier."""
@@ -201,10 +207,10 @@ class Outsider:
         """Name all sessions of others."""
         return [pid for (pid,) in self.run(f"SELECT pid {SESSIONS}")]
 
-    def is_busy(self) -> bool:
-        """Whether any session of others works, and not just waits for somebody's lock."""
-        busy = f"SELECT EXISTS (SELECT {SESSIONS} AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock')"
-        return bool(self.run(busy)[0][0])
+    def progress(self) -> tuple[bool, bool]:
+        """Say whether any session of others waits for a lock, and whether any works."""
+        is_held, is_at_work = self.run(PROGRESS)[0]
+        return is_held, is_at_work
 
     def alive(self, pids: Sequence[int]) -> list[int]:
         """Say which of these sessions are still there."""

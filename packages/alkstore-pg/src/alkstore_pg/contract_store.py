@@ -1,18 +1,18 @@
 """The stores that the suite opens: on its clock, and with every connection of theirs in its hand."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from alkstore.engine import Engine
 from alkstore.testing import ManualClock
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import PgEngine, PgStore
-from alkstore_pg.link import Connection
+from alkstore_pg.link import Connection, Link
 from alkstore_pg.surroundings import Options
 
-__all__ = ["Cord", "SuiteClock", "SuiteStore", "engine_of"]
+__all__ = ["Cord", "Host", "SuiteClock", "SuiteStore", "cancelling", "engine_of"]
 
 
 class SuiteClock(ManualClock):
@@ -23,13 +23,20 @@ class SuiteClock(ManualClock):
 
 
 class Cord:
-    """Every connection of one store, and what the suite does to them."""
+    """Every connection of one store, and what the suite does to them.
+
+    Attributes:
+        is_cut: Whether there are to be no more of them.
+        is_deaf: Whether none is to listen.
+        dials: How many are being made.
+    """
 
     def __init__(self) -> None:
         self._held: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._listener: weakref.ref[Connection] | None = None
         self.is_cut = False
         self.is_deaf = False
+        self.dials = 0
 
     def hold(self, connection: Connection, *, listens: bool = False) -> Connection:
         """Take a new connection into the hand."""
@@ -71,7 +78,11 @@ class _Wired(Options):
     async def dial(self) -> Connection:
         if self.cord.is_cut:
             raise ConnectionRefusedError("the suite has cut this store off")
-        return self.cord.hold(await super().dial())
+        self.cord.dials += 1
+        try:
+            return self.cord.hold(await super().dial())
+        finally:
+            self.cord.dials -= 1
 
     async def dial_listener(self) -> Connection:
         if self.cord.is_cut or self.cord.is_deaf:
@@ -79,23 +90,36 @@ class _Wired(Options):
         return self.cord.hold(await super().dial_listener(), listens=True)
 
 
+class Host(Protocol):
+    """Who opens stores."""
+
+    def opened(self, schema: str) -> None:
+        """A store has found or made this schema, and has not used it yet."""
+
+
 class SuiteStore(PgStore):
-    """A store whose time the suite moves. ``opened`` is told the schema when it is there."""
+    """A store whose time the suite moves. It keeps its host, who is told of each opening, not alive."""
 
     def __init__(
-        self, dsn: str, *, clock: SuiteClock, opened: Callable[[str], object], **options: Any
+        self,
+        dsn: str,
+        *,
+        clock: SuiteClock,
+        host: "weakref.ref[Host]",
+        **options: Any,
     ) -> None:
         super().__init__(dsn, **options)
         self.cord: Final = Cord()
         self._suite_clock = clock
-        self._opened = opened
+        self._host = host
 
     async def _open_engine(self) -> Engine:
         plain = self._options.waiting(self._wait_timeout)
         wired = _Wired(**{field.name: getattr(plain, field.name) for field in fields(plain)})
         object.__setattr__(wired, "cord", self.cord)  # frozen, as its class is
         engine = await PgEngine.open(wired, self._make_clock())
-        self._opened(plain.schema.name)
+        if (host := self._host()) is not None:
+            host.opened(plain.schema.name)
         return engine
 
     def _make_clock(self) -> ServerClock:
@@ -106,3 +130,13 @@ def engine_of(store: object) -> PgEngine | None:
     """Give the engine of a store that is open."""
     ours = cast(SuiteStore, store)
     return cast(PgEngine, ours._engine) if ours._state == "open" else None
+
+
+def cancelling(engine: PgEngine) -> Sequence[Link]:
+    """Give the links on which the server was told to cancel a statement whose outcome is not known yet."""
+    # asyncpg tells it to nobody but itself: the next statement on that connection waits for it.
+    return [
+        link
+        for link in (engine._writer, engine._claimer)
+        if link._session is not None and link._session.connection._protocol._is_cancelling()  # type: ignore[attr-defined]
+    ]

@@ -6,7 +6,13 @@ from typing import Protocol, cast
 
 from alkstore_contract_suite.context import Context
 
-__all__ = ["Application", "ApplicationTransaction", "applications"]
+__all__ = [
+    "Application",
+    "ApplicationTransaction",
+    "StrictApplication",
+    "applications",
+    "strict_applications",
+]
 
 
 class ApplicationTransaction(Protocol):
@@ -46,6 +52,13 @@ class Application(Protocol):
         """Read the business data that is committed."""
 
 
+class StrictApplication(Application, Protocol):
+    """An application whose server has isolation levels: what a column with ``server`` adds to `Application`."""
+
+    def strict(self) -> AbstractAsyncContextManager[ApplicationTransaction]:
+        """Begin a transaction that sees nothing of what is committed after its first statement."""
+
+
 class Joining(Protocol):
     """A factory that has applications: what a column with the capability ``joins`` adds to `StoreFactory`."""
 
@@ -57,3 +70,11 @@ def applications(ctx: Context) -> Sequence[Application]:
     if not hasattr(ctx.factory, "applications"):
         ctx.skip_inconclusive("the factory of an engine with 'joins' must have applications()")
     return cast(Joining, ctx.factory).applications()
+
+
+def strict_applications(ctx: Context) -> Sequence[StrictApplication]:
+    """Give the same, each able to begin at a stricter isolation level."""
+    found = applications(ctx)
+    if not all(hasattr(application, "strict") for application in found):
+        ctx.skip_inconclusive("the applications of an engine with 'server' must have strict()")
+    return cast(Sequence[StrictApplication], found)

@@ -1,9 +1,9 @@
-"""TX-10 and TX-11: riding the application's own transaction."""
+"""TX-10, TX-11, and what PAY-06 and STR-12 say of it: riding the application's own transaction."""
 
-from alkstore import Closed, CodecError, InvalidArgument, InvalidName
+from alkstore import Closed, CodecError, DatabaseError, InvalidArgument, InvalidName, PayloadTooLarge
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
-from alkstore_contract_suite.rows._joining import applications
+from alkstore_contract_suite.rows._joining import applications, strict_applications
 from alkstore_contract_suite.rows._transaction import EVERYTHING, NOTHING, look, prepare, write_everything
 
 
@@ -126,3 +126,75 @@ async def a_refusal_leaves_the_applications_transaction_usable(ctx: Context) -> 
     async with ctx.store.begin_tx() as own:
         await write_everything(own, handle)
     ctx.expect(await look(ctx.store), EVERYTHING, "a transaction of our own lands afterwards")
+
+
+@row(
+    "PAY-06",
+    text="Over the limit nothing is sent, and a joined transaction stays usable.",
+    oracle="PayloadTooLarge before any SQL; business data and a notify at the limit land with the commit",
+    needs=("joins", "notify_limit", "listen"),
+)
+async def a_joined_transaction_outlives_a_notify_payload_over_the_limit(ctx: Context) -> None:
+    limit = 7_000
+    async with ctx.store.listen("channel") as wakes:
+        for application in applications(ctx):
+            async with application.transaction() as app:
+                async with ctx.store.join(app.connection) as tx:
+                    async with ctx.refuses(PayloadTooLarge, "over the limit is refused") as caught:
+                        await tx.notify("channel", "x" * (limit - 1))
+                    ctx.expect(
+                        (caught.error.size, caught.error.limit), (limit + 1, limit), "it says how much"
+                    )
+                    await tx.notify("channel", "x" * (limit - 2))
+                await app.write(application.label, "landed")
+                await app.commit()
+            ctx.that(await ctx.soon(wakes.recv(), "the commit wakes"), "a notify at the limit wakes")
+            ctx.expect(await application.read(application.label), "landed", "and the rest has landed")
+
+
+@row(
+    "STR-12",
+    text="In a joined transaction that is not READ COMMITTED a stream is not read: InvalidArgument; writes land.",
+    oracle="both reads refused, with events there and without; then a publish, an enqueue and business data land",
+    needs=("joins", "server"),
+)
+async def a_strict_transaction_reads_no_stream(ctx: Context) -> None:
+    for number, application in enumerate(strict_applications(ctx)):
+        for stream in ("events", f"nobody's {number}"):
+            key = f"{application.label} {stream}"
+            async with application.strict() as app:
+                async with ctx.store.join(app.connection) as tx:
+                    async with ctx.refuses(InvalidArgument, "a read is refused"):
+                        await tx.read_since(stream, 0)
+                    async with ctx.refuses(InvalidArgument, "a read from a position is refused"):
+                        await tx.read_from_consumer(stream, "consumer")
+                    await tx.publish("events", key)
+                    await tx.enqueue("jobs", key)
+                await app.write(key, "landed")
+                await app.commit()
+            ctx.expect(await application.read(key), "landed", "the application's transaction lands")
+            payloads = [event.payload for event in await ctx.store.stream("events").read_since(0)]
+            ctx.expect(payloads[-1], key, "so does what was published in it")
+            jobs = [job.payload for job in await ctx.store.queue("jobs").list()]
+            ctx.expect(jobs[-1], key, "so does what was enqueued in it")
+
+
+@row(
+    "TX-11",
+    text="In a strict transaction a conflict is the application's: DatabaseError with the driver's error as its cause.",
+    oracle="an ack of a claim that was renewed after the snapshot; the claim is live after the rollback",
+    needs=("joins", "server"),
+)
+async def a_conflict_is_the_applications(ctx: Context) -> None:
+    for application in strict_applications(ctx):
+        handle = await prepare(ctx, ctx.store)
+        async with application.strict() as app:
+            async with ctx.store.join(app.connection) as tx:
+                await tx.get_job("held", handle.job.id)
+                renewed = ctx.start(handle.heartbeat(600))
+                ctx.expect(await ctx.soon(renewed, "others go on"), True, "a claim is renewed beside it")
+                async with ctx.refuses(DatabaseError, "a conflict is a DatabaseError") as caught:
+                    await tx.ack(handle)
+                ctx.that(caught.error.__cause__, "with the driver's error as its cause")
+            await app.rollback()
+        ctx.expect(await handle.ack(), True, "the claim is live after the rollback")
