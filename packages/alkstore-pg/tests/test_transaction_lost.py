@@ -14,6 +14,16 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND state = 'idle in transaction'
 """
 
+GONE = """
+DO $$ BEGIN
+    WHILE EXISTS (
+        SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'
+    ) LOOP
+        PERFORM pg_sleep(0.001), pg_stat_clear_snapshot();
+    END LOOP;
+END $$
+"""
+
 
 @pytest.fixture
 async def store(dsn: str) -> AsyncIterator[Store]:
@@ -26,11 +36,7 @@ async def lose(dsn: str, waits: bool) -> None:
     ended = execute(dsn, END)
     assert len(ended) == 1
     if waits:
-        async with asyncio.timeout(5):
-            while execute(dsn, "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'")[
-                0
-            ][0]:
-                await asyncio.sleep(0)
+        execute(dsn, GONE)
         for _ in range(10):
             await asyncio.sleep(0)
 
