@@ -198,7 +198,9 @@ async def test_acks_that_are_all_live_land_together(q: Jobs, count: int) -> None
 
     acks = [Ack("q", job.id, token_of(job)) for job in jobs]
 
-    assert await q.settle(*acks, now=50) == [50] * count
+    async with q.listening() as heard:
+        assert await q.settle(*acks, now=50, texts=["what others are owed"]) == [50] * count
+        assert await heard() == ["what others are owed"]
     assert list(queue.woken_by_settles(acks, 50)) == []
     assert await q.payloads() == [b"another"]
 

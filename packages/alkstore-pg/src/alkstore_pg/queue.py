@@ -193,7 +193,7 @@ async def settle(
 ) -> Sequence[int | None]:
     """Change each by itself, all in one commit; what waits for others waits for at most ``patience`` ms."""
     if settles and _are_acks_of_one_queue(settles):
-        return await _ack(on, settles, patience)
+        return await _ack(on, settles, texts, patience)
     return await _settle(on, settles, texts, patience)
 
 
@@ -288,10 +288,10 @@ def _are_acks_of_one_queue(settles: Sequence[Settle]) -> bool:
     ) and len({each.id for each in settles}) == len(settles)
 
 
-async def _ack(on: Session, acks: Sequence[Any], patience: int) -> Sequence[int | None]:
+async def _ack(on: Session, acks: Sequence[Any], texts: Sequence[str], patience: int) -> Sequence[int | None]:
     pairs = sorted((each.id, each.token) for each in acks)
     ids, tokens = [id for id, _ in pairs], [token for _, token in pairs]
-    ((now, gone),) = await on.fetch(_SQL["ack"], acks[0].queue, ids, tokens, patience)
+    ((now, gone),) = await on.fetch(_SQL["ack"], acks[0].queue, ids, tokens, list(texts), patience)
     if gone is not None and len(gone) == len(acks):
         return [now] * len(acks)
     there = frozenset(gone or ())

@@ -9,6 +9,7 @@ CREATE FUNCTION {schema}.bury(spots tid[], instant bigint, VARIADIC reasons text
 RETURNS void
 LANGUAGE plpgsql
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
@@ -42,6 +43,7 @@ CREATE FUNCTION {schema}.tidy(
 )
 LANGUAGE plpgsql
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
@@ -124,6 +126,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
@@ -275,10 +278,11 @@ $alkstore$;
 -- Forget jobs of one queue whose very claims are live; ids are ascending, so that two calls never wait for each other
 -- crosswise. Gives now, and the ids that were there (NULL: none).
 CREATE FUNCTION {schema}.ack(
-    in_queue text, ids bigint[], tokens bigint[], patience bigint, OUT instant bigint, OUT gone bigint[]
+    in_queue text, ids bigint[], tokens bigint[], texts text[], patience bigint, OUT instant bigint, OUT gone bigint[]
 )
 LANGUAGE plpgsql
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $alkstore$
@@ -296,6 +300,9 @@ BEGIN
         FOR UPDATE
     ) AS live;
     DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
+    IF texts <> '{}' THEN -- an ack concerns nobody, but it carries what is owed to others
+        PERFORM pg_notify({channel}, t.text) FROM unnest(texts) AS t (text);
+    END IF;
     PERFORM set_config('lock_timeout', waits, true);
 END
 $alkstore$;
@@ -310,6 +317,7 @@ CREATE FUNCTION {schema}.settle(
 )
 LANGUAGE plpgsql
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_hashjoin = off
@@ -426,6 +434,7 @@ CREATE FUNCTION {schema}.sweep(
 )
 LANGUAGE plpgsql
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off

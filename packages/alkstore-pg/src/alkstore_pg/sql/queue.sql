@@ -216,7 +216,7 @@ FROM {schema}.claim(
 -- name: ack
 -- Forget jobs of one queue whose very claims are live.
 SELECT instant, gone
-FROM {schema}.ack($1::text, $2::bigint[], $3::bigint[], $4::bigint);
+FROM {schema}.ack($1::text, $2::bigint[], $3::bigint[], $4::text[], $5::bigint);
 
 -- name: settle
 -- Change jobs, each by itself.
