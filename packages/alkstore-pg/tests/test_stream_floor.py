@@ -258,6 +258,16 @@ async def test_a_reader_sees_what_was_committed_before_its_look_for_open_transac
     assert [record.offset for record in look.result().events] == [1, 2]
 
 
+async def test_a_floor_above_what_a_reader_knew_of_hides_nothing(world: Streams) -> None:
+    await world.publish("s")
+    other = await world.session()
+    async with other.connection.transaction():
+        async with looking(world, "pausing.pause()", "pg_catalog.pg_locks") as look:
+            await world.publish("s")
+            await world.publish("s", on=other)
+        assert [record.offset for record in look.result().events] == [1]
+
+
 _CLASS = """
 CREATE OR REPLACE FUNCTION {schema}.floor_class(stream bigint) RETURNS integer LANGUAGE sql VOLATILE
 AS $$ SELECT CASE WHEN last_value < %d THEN nextval({sequence})::integer * 0 ELSE 0 END FROM {schema}.event_offset $$
