@@ -2,19 +2,28 @@
 
 The blocks of a page run in order in one namespace, each as at the asyncio prompt: ``await`` stands where it likes. What
 a page needs but does not want to show stands before its block in a comment that begins with ``<!-- python``.
+
+A page that opens ``postgresql:///shop`` gets a database on a throw-away server, and its blocks of SQL are executed there
+too, by the superuser. It is left out where there is no server to be had.
 """
 
 import ast
 import asyncio
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote, urlsplit
 
+import asyncpg
 import pytest
+
+from alkstore_pg import contract_dsn, contract_server
+from alkstore_pg.contract_server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
@@ -27,23 +36,28 @@ NORMATIVE = ROOT / "docs" / "contract.md"
 IN_MEMORY = {'"sqlite:///app.db"': '"mem://"', "delay=5": "delay=0"}
 """The contract's own example is text that only its founder changes: it is run on the engine at hand, without waiting."""
 
+SHOP = re.compile(r"(?<=postgresql:///)shop\b|(?<=postgresql\+asyncpg:///)shop\b")
+"""The database that pages name; a server that somebody uses may have one of that name."""
+
 
 @dataclass(frozen=True)
 class Block:
     line: int
     source: str
+    language: str = "python"
 
 
-def blocks(text: str) -> Iterator[Block]:
-    """Give the Python of a page, hidden and shown, in order."""
+def blocks(text: str, *languages: str) -> Iterator[Block]:
+    """Give the Python of a page, hidden and shown, in order, and what is in other languages of these."""
     lines = iter(enumerate(text.splitlines(), start=1))
     for number, line in lines:
         if line.strip() == SETUP:
             yield Block(number, "\n".join(_until("-->", lines)))
         elif found := OPENING.match(line):
             body = list(_until(found["fence"], lines))
-            if found["language"] == "python":
-                yield Block(number, "\n".join(part.removeprefix(found["indent"]) for part in body))
+            if found["language"] in ("python", *languages):
+                source = "\n".join(part.removeprefix(found["indent"]) for part in body)
+                yield Block(number, source, found["language"])
             else:
                 assert found["language"].strip("{}") in OTHER_LANGUAGES | {"toctree"}, (
                     f"line {number}: a code block is ```python, which is run, or one of {sorted(OTHER_LANGUAGES)}"
@@ -58,13 +72,19 @@ def _until(end: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     raise AssertionError(f"a block is not closed by {end}")
 
 
-def execute(page: Path, module: ModuleType) -> None:
+def execute(page: Path, module: ModuleType, dsn: str | None = None) -> None:
     text = page.read_text("utf-8")
     if page == NORMATIVE:
         for shown, run in IN_MEMORY.items():
             text = text.replace(shown, run)
+    if dsn is not None:
+        text = SHOP.sub(contract_dsn.database(dsn), text)
     with asyncio.Runner() as runner:
-        for block in blocks(text):
+        for block in blocks(text, *(["sql"] if dsn is not None else [])):
+            if block.language == "sql":
+                assert dsn is not None
+                module.__dict__["rows"] = runner.run(_query(dsn, block.source))
+                continue
             # Lines count from the page's top, so that a traceback points into the page.
             source = "\n" * block.line + block.source
             code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -72,6 +92,38 @@ def execute(page: Path, module: ModuleType) -> None:
                 runner.run(eval(code, module.__dict__))
             else:
                 exec(code, module.__dict__)
+
+
+async def _query(dsn: str, sql: str) -> object:
+    """Run what stands in one block: a query, or any number of commands, which give no rows."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await (connection.fetch if sql.startswith(("SELECT", "WITH")) else connection.execute)(sql)
+    except asyncpg.PostgresError as error:
+        raise AssertionError(f"{error} in {sql}") from error
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def server() -> Server:
+    if advice := contract_server.available():
+        pytest.skip(advice)
+    return contract_server.shared()
+
+
+@pytest.fixture
+def shop(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database, which a DSN names that says no more than its name: the variables of libpq say the rest."""
+    name = f"alkstore_docs_{os.getpid()}"
+    dsn, address = server.create_database(name), contract_dsn.address(server.dsn)
+    given = {"PGHOST": address.host, "PGPORT": str(address.port), "PGUSER": contract_dsn.user(dsn)}
+    for variable, value in (given | {"PGDATABASE": name}).items():
+        monkeypatch.setenv(variable, value)
+    if password := urlsplit(dsn).password:
+        monkeypatch.setenv("PGPASSWORD", unquote(password))
+    yield dsn
+    server.drop_database(name)
 
 
 @pytest.fixture
@@ -84,11 +136,12 @@ def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_block_of_a_page_runs(page: Path, module: ModuleType) -> None:
+def test_every_block_of_a_page_runs(page: Path, module: ModuleType, request: pytest.FixtureRequest) -> None:
     if page == NORMATIVE:
         _give_the_contract_its_free_names(module)
+    is_on_server = any(SHOP.search(block.source) for block in blocks(page.read_text("utf-8")))
 
-    execute(page, module)
+    execute(page, module, request.getfixturevalue("shop") if is_on_server else None)
 
 
 def _give_the_contract_its_free_names(module: ModuleType) -> None:
