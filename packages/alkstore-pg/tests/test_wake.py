@@ -6,14 +6,14 @@ import logging
 from contextlib import suppress
 
 import pytest
-from waking import SCHEMA, Side, outsider, pending, side
+from waking import SCHEMA, outsider, pending, quiet, side
 
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.errors import Closed, DatabaseError, InvalidArgument
 from alkstore_pg import wake
 from alkstore_pg.session import Row, Schema
 from alkstore_pg.telling import Debounce
-from alkstore_pg.wake import FIRST_LOOK, Telling, Woken
+from alkstore_pg.wake import Telling, Woken
 
 NEWS = Topic(TopicKind.CHANNEL, "news@7~ab 🙂")
 JOBS = Topic(TopicKind.QUEUE, "jobs@7~ab 🙂")
@@ -23,15 +23,6 @@ SCHEDULES = Topic(TopicKind.SCHEDULE)
 HOUR = 3_600.0
 PATIENCE = 5.0
 WOKEN = [Signal.WOKEN]
-
-
-async def quiet(*sides: Side) -> None:
-    """Return when everything has been told and heard."""
-    async with asyncio.timeout(PATIENCE):
-        for each in sides:
-            await each.wakes.hear()
-        for each in sides:
-            await each.wakes.hear()
 
 
 # ---------------------------------------------------------------- channels
@@ -243,98 +234,6 @@ async def test_a_close_tells_what_was_held_back(dsn: str) -> None:
         await quiet(there)
 
         assert pending(watch) == WOKEN
-
-
-# ---------------------------------------------------------------- claims
-
-
-async def test_a_later_job_wakes_only_if_it_is_sooner_than_what_the_last_claim_told(dsn: str) -> None:
-    async with side(dsn) as here, side(dsn) as there:
-        watch = await here.wakes.watch(JOBS)
-        here.wakes.claim_begins(JOBS.name)
-        here.wakes.claim_ended(JOBS.name, 100, True)
-
-        for at, wakes in ((100, []), (101, []), (99, WOKEN), (None, WOKEN)):
-            await there.say(*there.wakes.texts_within([Woken(JOBS, at)]))
-            await quiet(here)
-            assert pending(watch) == wakes, at
-            here.wakes.landed([Woken(JOBS, at)])
-            assert pending(watch) == wakes, at
-
-
-@pytest.mark.parametrize(
-    ("told", "is_short", "wakes"),
-    [(7, True, []), (20, True, []), (25, True, WOKEN), (None, True, WOKEN), (7, False, WOKEN)],
-)
-async def test_a_later_job_that_came_during_a_claim_is_judged_at_its_end(
-    dsn: str, told: int | None, is_short: bool, wakes: list[Signal]
-) -> None:
-    async with side(dsn) as here:
-        watch = await here.wakes.watch(JOBS)
-        here.wakes.claim_begins(JOBS.name)
-        here.wakes.landed([Woken(JOBS, 30), Woken(JOBS, 20), Woken(JOBS, 40)])
-        assert pending(watch) == []
-
-        here.wakes.claim_ended(JOBS.name, told, is_short)
-
-        assert pending(watch) == wakes
-
-
-async def test_a_ready_job_that_came_during_a_claim_wakes(dsn: str) -> None:
-    async with side(dsn) as here:
-        watch = await here.wakes.watch(JOBS)
-        here.wakes.claim_begins(JOBS.name)
-        here.wakes.landed([Woken(JOBS)])
-        here.wakes.claim_ended(JOBS.name, 7, True)
-
-        assert pending(watch) == WOKEN
-
-
-async def test_a_claim_of_a_queue_that_nobody_watches_leaves_nothing_behind(dsn: str) -> None:
-    async with side(dsn) as here:
-        here.wakes.claim_begins(JOBS.name)
-        watch = await here.wakes.watch(JOBS)
-        here.wakes.claim_ended(JOBS.name, 7, True)
-        here.wakes.landed([Woken(JOBS, 9)])
-        assert pending(watch) == []
-
-        watch.close()
-
-        assert here.wakes._queues == {}
-
-
-# ---------------------------------------------------------------- streams that are held back
-
-
-async def test_a_stream_that_is_held_back_is_looked_at_ever_later(dsn: str) -> None:
-    loop = asyncio.get_running_loop()
-    async with side(dsn) as here, asyncio.timeout(PATIENCE):
-        watch = await here.wakes.watch(EVENTS)
-        pauses = []
-        for _ in range(4):
-            began = loop.time()
-            here.wakes.look_again(EVENTS.name)
-            here.wakes.look_again(EVENTS.name)
-            assert await watch.wait() is Signal.WOKEN
-            pauses.append(loop.time() - began)
-
-        assert all(pause >= FIRST_LOOK * 2**turn * 0.99 for turn, pause in enumerate(pauses))
-        assert pending(watch) == []
-
-
-async def test_nobody_looks_at_a_stream_that_nobody_watches(dsn: str) -> None:
-    async with side(dsn) as here:
-        here.wakes.look_again(EVENTS.name)
-        assert here.wakes._looks == {}
-        watch = await here.wakes.watch(EVENTS)
-        here.wakes.look_again(EVENTS.name)
-        timer = here.wakes._looks[EVENTS.name]._timer
-
-        watch.close()
-
-        assert here.wakes._looks == {}
-        assert timer is not None
-        assert timer.cancelled()
 
 
 # ---------------------------------------------------------------- what others say

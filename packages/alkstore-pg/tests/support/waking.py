@@ -1,5 +1,6 @@
 """Wakes of stores on one channel, with a link to send by and somebody outside who listens. No table is needed."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,9 +14,10 @@ from alkstore_pg.session import Schema
 from alkstore_pg.surroundings import Options
 from alkstore_pg.wake import Wakes, Woken, notify
 
-__all__ = ["SCHEMA", "Side", "listener_pids", "options_of", "outsider", "pending", "side"]
+__all__ = ["SCHEMA", "Side", "listener_pids", "options_of", "outsider", "pending", "quiet", "side"]
 
 SCHEMA = 'Mixed "Case"'
+PATIENCE = 5.0
 
 
 def options_of(
@@ -100,3 +102,12 @@ def pending(watch: Watch) -> list[Signal]:
         if signal is Signal.CLOSED:
             break
     return found
+
+
+async def quiet(*sides: Side) -> None:
+    """Return when everything has been told and heard."""
+    async with asyncio.timeout(PATIENCE):
+        for each in sides:
+            await each.wakes.hear()
+        for each in sides:
+            await each.wakes.hear()
