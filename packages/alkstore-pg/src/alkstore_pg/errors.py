@@ -39,8 +39,8 @@ _ADVICE: Final = {
     "42883": "a function is missing; run alkstore migrate",
 }
 
-_UNDONE: Final = frozenset({"40P01", "40001"})
-"""The server undid all of it for another transaction's sake."""
+_UNDONE: Final = frozenset({"40P01", "40001", "57P05"})
+"""The server undid all of it for another transaction's sake, or had ended an idle connection before it read it."""
 
 _ENDED: Final = frozenset({"57P01", "57P02", "57P05", "08000", "08003", "08006"})
 """The server ended the connection."""
@@ -54,7 +54,18 @@ def sqlstate(error: BaseException) -> str | None:
 
 def is_repeatable(error: BaseException) -> bool:
     """Whether nothing of the statement landed and sending it again may go well."""
-    return sqlstate(error) in _UNDONE
+    return sqlstate(error) in _UNDONE or _was_refused(error)
+
+
+def _was_refused(error: BaseException) -> bool:
+    """Whether the driver sent nothing, on a connection that it knows to be of no use any more.
+
+    It says that it cannot switch to a state when it has read the server's farewell and not yet the connection's end.
+    """
+    if isinstance(error, asyncpg.InternalClientError):
+        return str(error).startswith("cannot switch to state")
+    # What it says of a value that cannot be sent is a ValueError too, and that value no connection can send.
+    return isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError)
 
 
 def was_lost(error: BaseException) -> bool:
@@ -74,7 +85,8 @@ def translate(error: BaseException, *, writes: bool) -> DatabaseError:
     said = str(error).strip() or type(error).__name__
     advice = _ADVICE.get(state or "")
     made = DatabaseError(f"postgresql: {said}" + (f"; {advice}" if advice else ""))
-    made.outcome_unknown = writes and (was_lost(error) or isinstance(error, TimeoutError))
+    was_cut = was_lost(error) or isinstance(error, TimeoutError)
+    made.outcome_unknown = writes and was_cut and not is_repeatable(error)
     made._is_held_back = state == "55P03" or isinstance(error, TimeoutError)
     return made
 

@@ -87,7 +87,9 @@ class Link:
         self._ending = Ending()
 
     async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
-        """Run an operation that commits by itself, and again if the server undid it for another's sake.
+        """Run an operation that commits by itself, and again if nothing of it was sent, or the server undid it.
+
+        It may read before it writes, but writes in one statement, its last.
 
         With ``reads`` it changes nothing, so it is run again after a lost connection too.
 
@@ -120,6 +122,8 @@ class Link:
                     raise translate(error, writes=not reads) from error
                 if not (is_repeatable(error) or (reads and was_lost(error))):
                     raise translate(error, writes=not reads) from error
+                if was_lost(error):
+                    session.connection.terminate()  # it may not know yet that it has ended
         raise AssertionError("the last attempt returns or raises")
 
     async def _ready(self) -> DriverSession:

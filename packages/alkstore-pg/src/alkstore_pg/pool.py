@@ -59,9 +59,9 @@ class Pool:
         """
         with self._traffic:
             for repeats_left in reversed(range(REPEATS)):
-                connection = await self.lend()
+                connection, limit = await self.lend(), asyncio.timeout(self._limit + SLACK)
                 try:
-                    async with asyncio.timeout(self._limit + SLACK) as limit:
+                    async with limit:
                         return await operation(DriverSession(connection, self._schema))
                 except TimeoutError as error:
                     if not limit.expired():
@@ -71,6 +71,8 @@ class Pool:
                     raise silent(self._limit + SLACK, writes=not reads) from error
                 except DRIVER as error:
                     again = is_repeatable(error) or (reads and was_lost(error))
+                    if was_lost(error):
+                        _terminate(connection)  # it may not know yet that it has ended
                     if not again or not repeats_left:
                         raise translate(error, writes=not reads) from error
                 finally:

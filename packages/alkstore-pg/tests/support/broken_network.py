@@ -1,0 +1,160 @@
+"""Stores beside a server that is made to fail, and what is to be seen of them afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import asyncpg
+from every_operation import OPERATIONS, Contents, Outside, Things, contents
+
+from alkstore import DatabaseError, LeadershipLost, Store
+
+__all__ = [
+    "PATIENCE",
+    "Reference",
+    "Trials",
+    "backends",
+    "begun",
+    "everything_locked",
+    "gone",
+    "outside",
+    "terminate",
+    "until_waiting",
+]
+
+PATIENCE: Final = 10.0
+"""Seconds after which something that is to end hangs."""
+
+_BACKENDS: Final = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'alkstore' AND backend_type = 'client backend'
+"""
+
+
+async def backends(outsider: Outside, where: str = "true") -> list[int]:
+    """Give the stores' sessions of this database."""
+    return [pid for (pid,) in await outsider.fetch(f"{_BACKENDS} AND {where}")]
+
+
+async def terminate(outsider: Outside, pids: Sequence[int]) -> None:
+    """Let the server end sessions, and wait until they have ended."""
+    await outsider.execute("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) AS pid", pids)
+    await gone(outsider, pids)
+
+
+async def gone(outsider: Outside, pids: Sequence[int]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await backends(outsider, f"pid = ANY (ARRAY{list(pids)}::int[])"):  # noqa: ASYNC110  # not our process
+            await asyncio.sleep(0.001)
+
+
+async def until_waiting(outsider: Outside, running: "asyncio.Future[Any]", least: int = 1) -> list[int]:
+    """Wait until so many sessions wait for a lock, or the operation has ended; gives the sessions."""
+    async with asyncio.timeout(PATIENCE):
+        while len(waiting := await backends(outsider, "wait_event_type = 'Lock'")) < least:
+            if running.done():
+                break
+            await asyncio.sleep(0.001)
+    return waiting
+
+
+@asynccontextmanager
+async def everything_locked(locker: Outside) -> AsyncIterator[None]:
+    """Let nobody read or write any table of alkstore while the block runs."""
+    tables = await locker.fetch(
+        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'alkstore'"
+    )
+    async with locker.transaction():
+        await locker.execute(f"LOCK TABLE {', '.join(row[0] for row in tables)}")
+        yield
+
+
+# ---------------------------------------------------------------- what an operation may leave
+
+
+class Reference:
+    """What an operation leaves where nothing fails: each state of its things from the first to the last."""
+
+    def __init__(self, name: str, states: Sequence[Contents]) -> None:
+        self.name = name
+        self.states = states
+
+    def judge(self, error: BaseException | None, left: Contents) -> str | None:
+        """Say what is wrong with how it ended, and what it left, under a fault; None if nothing is."""
+        states, is_runner = self.states, self.name.endswith("_schedules")
+        if left not in states:
+            return f"left {left}, which is none of {states}"
+        if error is None:
+            # A runner is told to stop after a while, whatever it has done by then.
+            return None if left == states[-1] or is_runner else f"ended well and left {left}"
+        if isinstance(error, LeadershipLost):
+            return None if is_runner else f"raised {error!r}"
+        if not isinstance(error, DatabaseError) or error.__cause__ is None:
+            return f"raised {error!r} from {error.__cause__!r}"
+        # Of an operation of several commits any may have been the one that is told of.
+        if len(states) == 2 and not error.outcome_unknown and left != states[0]:
+            return f"landed, though {error!r} denies it"
+        return None
+
+
+class Trials:
+    """Operations of one store, each on things of its own, and what is found wrong with them."""
+
+    def __init__(self, store: Store, outsider: Outside, dsn: str) -> None:
+        self.store = store
+        self.outsider = outsider
+        self._dsn = dsn
+        self._made = 0
+        self._references: dict[str, Reference] = {}
+
+    async def things(self, name: str) -> Things:
+        """Make things for an operation."""
+        self._made += 1
+        things = await Things.made(self.store, f"{name} {self._made}", self._dsn)
+        if name.endswith("_schedules"):
+            await things.once_due(self.outsider)
+        return things
+
+    async def reference(self, name: str) -> Reference:
+        """Give what an operation leaves where nothing fails."""
+        if name not in self._references:
+            things = await self.things(name)
+            states = [await contents(self.outsider, things.name)]
+
+            async def note() -> None:
+                states.append(await contents(self.outsider, things.name))
+
+            things.midway = note
+            await OPERATIONS[name](things)
+            await note()
+            self._references[name] = Reference(name, states)
+        return self._references[name]
+
+    async def end_of(self, name: str, things: Things, running: "asyncio.Future[Any]") -> str | None:
+        """Wait for an operation's end; gives what is wrong with it."""
+        reference = await self.reference(name)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.wait((running,))
+        except TimeoutError:
+            return "hangs"
+        finally:
+            running.cancel()
+        error = running.exception()
+        problem = reference.judge(error, await contents(self.outsider, things.name))
+        return problem and f"{name}: {problem}"
+
+
+@asynccontextmanager
+async def outside(dsn: str) -> AsyncIterator[Outside]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def begun(name: str, things: Things) -> "asyncio.Future[Any]":
+    """Begin an operation."""
+    return asyncio.ensure_future(OPERATIONS[name](things))
