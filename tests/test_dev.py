@@ -59,7 +59,7 @@ def test_the_suite_is_asked_for_each_engine_by_name() -> None:
 
     assert named == workspace_files.engines()
     assert set(named) >= {"mem", "sqlite"}
-    assert workspace_files.contract("mem") == ["--pyargs", "alkstore_contract_suite", "--alk-engine", "mem"]
+    assert workspace_files.contract("mem")[-2:] == ["--alk-engine", "mem"]
 
 
 def test_another_pythons_packages_are_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +129,12 @@ def test_unit_tests_are_judged_by_code_and_counted_by_report(
         (0, {"mem": "INCOMPLETE"}, (False, "contract INCOMPLETE on mem")),
         (1, {"mem": "CONFORMANT"}, (False, "contract CONFORMANT on mem, but pytest ended with code 1")),
         (0, {}, (False, "the contract ran on no engine")),
+        (
+            0,
+            {"mem": "CONFORMANT", "far": "MISSING"},
+            (True, "contract CONFORMANT on mem, contract MISSING on far"),
+        ),
+        (0, {"far": "MISSING"}, (False, "contract MISSING on far")),
     ],
 )
 def test_the_contract_is_judged_by_verdict_and_code(

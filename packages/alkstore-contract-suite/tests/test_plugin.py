@@ -90,7 +90,8 @@ def test_a_column_of_another_major_version_is_refused(author: Author) -> None:
     assert "built for contract 2.0" in told.stderr
 
 
-def test_an_engine_that_cannot_run_here_is_an_error_when_named(author: Author) -> None:
+def be_away(author: Author) -> None:
+    """Have the column say that it cannot run here."""
     conftest = author.path / "conftest.py"
     away = """
 from alkstore_contract_suite.factory import Missing
@@ -102,10 +103,24 @@ class Column(InProcessColumn):
     text = conftest.read_text("utf-8").replace("def pytest_alk", f"{away}\ndef pytest_alk")
     conftest.write_text(text.replace("register(InProcessColumn(", "register(Column("), "utf-8")
 
+
+def test_an_engine_that_cannot_run_here_is_an_error_when_named(author: Author) -> None:
+    be_away(author)
+
     told = author.pytest(*CONTRACT, "--alk-engine", "skeleton")
 
     assert told.returncode == pytest.ExitCode.USAGE_ERROR
     assert "set TOY_DSN" in told.stderr
+
+
+def test_an_engine_that_cannot_run_here_may_be_missing(author: Author) -> None:
+    be_away(author)
+
+    told = author.pytest(*CONTRACT, "--alk-allow-missing", "--alk-engine", "skeleton")
+
+    assert told.returncode == pytest.ExitCode.OK
+    assert "MISSING" in told.stdout
+    assert "set TOY_DSN" in told.stdout
 
 
 def test_a_failure_that_is_listed_is_shown_as_expected_and_still_red(author: Author) -> None:

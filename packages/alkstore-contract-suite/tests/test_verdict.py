@@ -8,7 +8,7 @@ import pytest
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.expectations import Expectation, ExpectationError, read
-from alkstore_contract_suite.factory import Unsupported
+from alkstore_contract_suite.factory import Missing, Unsupported
 from alkstore_contract_suite.in_process import InProcessColumn
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case
@@ -100,6 +100,25 @@ def test_an_engine_has_one_verdict(changed: dict[str, Status], verdict: Verdict)
 
     assert result.verdict is verdict
     assert result.exit_code(partial=False) == (0 if verdict is Verdict.CONFORMANT else 1)
+
+
+def test_an_engine_that_cannot_run_here_is_missing_and_red_unless_it_may_be() -> None:
+    class Away(InProcessColumn):
+        def available(self) -> Missing:  # type: ignore[override]  # a column that cannot run here
+            return Missing("set TOY_DSN")
+
+    away = Away(
+        "toy",
+        version="1",
+        contract="1.0",
+        capabilities=COLUMN.capabilities,
+        make_store=lambda clock, source: pytest.fail("nothing is opened"),
+    )
+    result = judge(away, [], {}, {})
+
+    assert result.verdict is Verdict.MISSING
+    assert result.exit_code(partial=False) == result.exit_code(partial=True) == 1
+    assert result.exit_code(partial=False, may_be_missing=True) == 0
 
 
 def test_a_row_of_the_contract_without_a_test_makes_a_run_incomplete() -> None:

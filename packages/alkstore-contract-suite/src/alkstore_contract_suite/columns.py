@@ -26,7 +26,7 @@ def chosen(config: pytest.Config) -> Sequence[EngineColumn]:
     if broken and not names:
         raise pytest.UsageError(f"{'; '.join(broken.values())}; name the engines to run with --alk-engine")
     for name in names:
-        _check(name, columns, broken)
+        _check(name, columns, broken, may_be_missing=config.option.alk_allow_missing)
     if not columns:
         raise pytest.UsageError("no engine is registered; install one, or register its column in conftest.py")
     return [columns[name] for name in names or columns]
@@ -41,7 +41,9 @@ def backends(config: pytest.Config) -> Backends:
     return config.stash[BACKENDS]
 
 
-def _check(name: str, columns: Mapping[str, EngineColumn], broken: Mapping[str, str]) -> None:
+def _check(
+    name: str, columns: Mapping[str, EngineColumn], broken: Mapping[str, str], *, may_be_missing: bool
+) -> None:
     if name not in columns:
         known = ", ".join(columns) or "none"
         failed = f"; failed: {'; '.join(broken.values())}" if broken else ""
@@ -50,7 +52,7 @@ def _check(name: str, columns: Mapping[str, EngineColumn], broken: Mapping[str, 
             "in conftest.py with pytest_alkstore_register(registry)"
         )
     found = columns[name].available()
-    if isinstance(found, Missing):
+    if isinstance(found, Missing) and not may_be_missing:
         raise pytest.UsageError(f"engine {name!r} cannot run here: {found.advice}")
 
 

@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run the cases in so many processes (default: by their number)",
     )
+    group.addoption(
+        "--alk-allow-missing",
+        action="store_true",
+        help="an engine that this machine lacks something for is shown as MISSING and fails nothing",
+    )
     group.addoption("--alk-report", metavar="DIR", help="write report.json and report.md into this directory")
     group.addoption(
         "--alk-kills", type=int, default=5, metavar="N", help="kill so many processes in the crash loop"

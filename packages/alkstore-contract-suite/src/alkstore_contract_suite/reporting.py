@@ -129,7 +129,11 @@ class ContractPlugin:
         self._run = self._session.result(jobs=self._runner.count if self._runner else 1)
         if option.alk_report:
             report.write(self._run, Path(option.alk_report))
-        code = max(result.exit_code(partial=self._session.is_partial) for result in self._run.engines)
+        is_partial, may_be_missing = self._session.is_partial, bool(option.alk_allow_missing)
+        code = max(
+            result.exit_code(partial=is_partial, may_be_missing=may_be_missing)
+            for result in self._run.engines
+        )
         if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode(code)
 

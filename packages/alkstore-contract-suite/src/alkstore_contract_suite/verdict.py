@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.expectations import Expectation
-from alkstore_contract_suite.factory import EngineColumn
+from alkstore_contract_suite.factory import EngineColumn, Missing
 from alkstore_contract_suite.outcome import Outcome, Status, combined
 from alkstore_contract_suite.plan import Case
 from alkstore_contract_suite.row import FACTORY_PREFIX
@@ -24,6 +24,7 @@ class Verdict(enum.StrEnum):
     CONFORMANT = "CONFORMANT"
     NOT_CONFORMANT = "NOT CONFORMANT"
     INCOMPLETE = "INCOMPLETE"
+    MISSING = "MISSING"
     NOT_TRUSTWORTHY = "HARNESS NOT TRUSTWORTHY"
 
 
@@ -56,8 +57,12 @@ class EngineResult:
         """How many cells have each status."""
         return Counter(cell.status for cell in self.cells)
 
-    def exit_code(self, *, partial: bool) -> int:
-        """Give 0 only for a conformant engine; a run that was asked for a part gives 0 if nothing in it is red."""
+    def exit_code(self, *, partial: bool, may_be_missing: bool = False) -> int:
+        """Give 0 only for a conformant engine; a run that was asked for a part gives 0 if nothing in it is red, and one that
+        may do without an engine 0 for one that cannot run here.
+        """
+        if self.verdict is Verdict.MISSING:
+            return 0 if may_be_missing else 1
         red = {Status.FAIL, Status.XFAIL, Status.XPASS, Status.BLOCKED, Status.INCONCLUSIVE}
         if any(status in self.counts for status in red):
             return 1
@@ -86,7 +91,8 @@ def judge(
         _cell(id, mode, found, expectations.get((column.name, id, mode)))
         for (id, mode), found in grouped.items()
     ]
-    return EngineResult(column, cells, _verdict(cells))
+    verdict = Verdict.MISSING if isinstance(column.available(), Missing) else _verdict(cells)
+    return EngineResult(column, cells, verdict)
 
 
 def _omit(reason: str, modes: Sequence[dict[str, Outcome]]) -> None:
