@@ -10,24 +10,28 @@
 
 A class is called as ``MemEngine`` is, so it may also be any callable that gives an engine. The column under the fault
 is mem's own: same capabilities, same modes. An engine derived from ``SqliteEngine`` gets the column of sqlite instead,
-for faults that several processes show.
+for faults that several processes show, and one derived from ``PgEngine`` that of PostgreSQL, for faults that a server
+shows: its column is ``pg``, or what the class names as ``column``. A class on a file may name capabilities that sqlite has
+not as ``claims_to_have``, for rows that it is to fail.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from alkstore import Store
 from alkstore.testing import ManualClock
 from alkstore_contract_suite import CONTRACT_VERSION, broken
-from alkstore_contract_suite.factory import EngineColumn, Remote
+from alkstore_contract_suite.factory import EngineColumn, Remote, Supported
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
 from alkstore_contract_suite.single_file import SingleFileColumn, SingleFileFactory
 from alkstore_mem.contract import CAPABILITIES
 from alkstore_mem.engine import MemEngine
+from alkstore_pg.contract import DIRECT, POLL, PgColumn
+from alkstore_pg.engine import PgEngine
 from alkstore_sqlite.contract import CAPABILITIES as FILE_CAPABILITIES
 from alkstore_sqlite.contract import SqliteFactory
 from alkstore_sqlite.engine import SqliteEngine, SqliteStore
@@ -73,6 +77,8 @@ class Mutant:
         with ExitStack() as undo:
             if isinstance(self.planted, type) and issubclass(self.planted, SqliteEngine):
                 yield _file_column(self.name, self.planted)
+            elif isinstance(self.planted, type) and issubclass(self.planted, PgEngine):
+                yield _server_column(self.name, self.planted)
             elif isinstance(self.planted, type):
                 yield _column(self.name, _make_store(self.planted))
             else:
@@ -132,9 +138,17 @@ def _file_column(name: str, engine: type[SqliteEngine]) -> SingleFileColumn:
         name.replace("-", "_"),
         version="broken on purpose",
         contract=CONTRACT_VERSION,
-        capabilities=FILE_CAPABILITIES,
+        capabilities={
+            **FILE_CAPABILITIES,
+            **dict.fromkeys(getattr(engine, "claims_to_have", ()), Supported()),
+        },
         factory=file_factory(engine),
     )
+
+
+def _server_column(name: str, engine: type[PgEngine]) -> PgColumn:
+    kind = POLL if getattr(engine, "column", "") == POLL.name else DIRECT
+    return PgColumn(replace(kind, name=name.replace("-", "_"), engine=engine))
 
 
 class _FileFactory(SqliteFactory):

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mutant import mutant
 
@@ -122,3 +123,15 @@ class AcknowledgedBeforeDurable(SqliteEngine):
 
         self._later = asyncio.create_task(later())
         return True
+
+
+@mutant("instants-from-the-clients-clock", kills="DUR-09")
+class InstantsFromTheClientsClock(SqliteEngine):
+    """A lock ends when the process that took it thinks so."""
+
+    claims_to_have: ClassVar = ("server",)
+
+    async def take_lock(self, name: str, ttl: int) -> Taken:
+        # The operating system's clock is right in every process.
+        ahead = round(time.time() - time.clock_gettime(time.CLOCK_REALTIME))
+        return await super().take_lock(name, ttl + ahead * 1_000_000)

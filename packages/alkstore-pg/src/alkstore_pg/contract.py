@@ -31,9 +31,18 @@ from alkstore_pg.contract_outsider import Outsider
 from alkstore_pg.contract_pooler import Pooler, pgbouncer_available
 from alkstore_pg.contract_server import Server
 from alkstore_pg.contract_store import SuiteClock
-from alkstore_pg.engine import OMITTED, PgStore
+from alkstore_pg.engine import OMITTED, PgEngine, PgStore
 
-__all__ = ["CAPABILITIES", "PgColumn", "register", "register_bouncer", "register_poll"]
+__all__ = [
+    "CAPABILITIES",
+    "DIRECT",
+    "POLL",
+    "Kind",
+    "PgColumn",
+    "register",
+    "register_bouncer",
+    "register_poll",
+]
 
 VERSION: Final = "ALKSTORE_PG_VERSION"
 
@@ -77,7 +86,7 @@ QUICK_AGAIN: Final = {"server_login_retry": "0.1", "query_wait_timeout": "2"}
 
 
 @dataclass(frozen=True)
-class _Kind:
+class Kind:
     """What one column has that the others have not."""
 
     name: str
@@ -87,12 +96,13 @@ class _Kind:
     capabilities: Mapping[str, Capability] = field(default_factory=lambda: CAPABILITIES)
     is_pooled: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    engine: type[PgEngine] = PgEngine
 
 
 # A probe each second lets a silent connection be found soon; every other figure is a user's own.
-_DIRECT: Final = _Kind("pg", 'The "suite"', "''", options={"probe_interval": 1})
+DIRECT: Final = Kind("pg", 'The "suite"', "''", options={"probe_interval": 1})
 
-_BOUNCER: Final = _Kind(
+BOUNCER: Final = Kind(
     "pg_bouncer",
     "alkstore",
     "hostile, public",
@@ -100,7 +110,7 @@ _BOUNCER: Final = _Kind(
     options={"probe_interval": 1, "statement_cache_size": 0},
 )
 
-_POLL: Final = _Kind(
+POLL: Final = Kind(
     "pg_poll",
     "alkstore",
     "hostile, public",
@@ -111,17 +121,17 @@ _POLL: Final = _Kind(
 
 def register(registry: Registrar) -> None:
     """Register the column; the entry point ``alkstore.contract_engines`` names this function."""
-    registry.register(PgColumn(_DIRECT))
+    registry.register(PgColumn(DIRECT))
 
 
 def register_bouncer(registry: Registrar) -> None:
     """Register the column in which everything but the listener goes through PgBouncer, in transaction mode."""
-    registry.register(PgColumn(_BOUNCER))
+    registry.register(PgColumn(BOUNCER))
 
 
 def register_poll(registry: Registrar) -> None:
     """Register the column of the polling-only mode."""
-    registry.register(PgColumn(_POLL))
+    registry.register(PgColumn(POLL))
 
 
 class PgColumn:
@@ -132,7 +142,7 @@ class PgColumn:
     clock = ClockMode.SERVER
     omitted = OMITTED
 
-    def __init__(self, kind: _Kind) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.name = kind.name
         self.capabilities = kind.capabilities
         self._kind = kind
@@ -170,10 +180,12 @@ class PgColumn:
     def _place(self, server: Server, database: str, stack: AsyncExitStack) -> Place:
         kind, direct = self._kind, server.dsn_of(database)
         if not kind.is_pooled:
-            return Place(direct, direct, kind.schema, dict(kind.options))
+            return Place(direct, direct, kind.schema, dict(kind.options), kind.engine)
         pooler = Pooler.start(server, default_pool_size=ROOM_FOR_ALL, settings=QUICK_AGAIN)
         stack.enter_context(pooler)
-        return Place(pooler.dsn(database), direct, kind.schema, {**kind.options, "listener_dsn": direct})
+        return Place(
+            pooler.dsn(database), direct, kind.schema, {**kind.options, "listener_dsn": direct}, kind.engine
+        )
 
 
 def _version() -> int | None:

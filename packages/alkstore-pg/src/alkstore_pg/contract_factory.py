@@ -64,6 +64,7 @@ class Place:
     schema: str
     options: dict[str, Any] = field(default_factory=dict)
     """What the column opens every store with."""
+    engine: type[PgEngine] = PgEngine
 
     @property
     def is_pooled(self) -> bool:
@@ -113,7 +114,12 @@ class PgFactory:
         # The column's own come last: a row that trusts in wakes alone has stores poll once an hour.
         chosen = {"schema": self.place.schema, **options, **self.place.options}
         store = SuiteStore(
-            self.place.dsn, clock=self.clock, host=weakref.ref(self), random=self.random, **chosen
+            self.place.dsn,
+            clock=self.clock,
+            engine=self.place.engine,
+            host=weakref.ref(self),
+            random=self.random,
+            **chosen,
         )
         _ = await store
         self._stores.add(store)
@@ -258,7 +264,7 @@ class PgFactory:
             return None
         self._kept.callback(server.close)
         options = {name: value for name, value in place.options.items() if name != "listener_dsn"}
-        there = Place(server.dsn, server.dsn, place.schema, options)
+        there = Place(server.dsn, server.dsn, place.schema, options, place.engine)
         outsider = Outsider(server.dsn)
         self._kept.callback(outsider.close)
         outsider.furnish()

@@ -105,6 +105,7 @@ class SuiteStore(PgStore):
         dsn: str,
         *,
         clock: SuiteClock,
+        engine: type[PgEngine],
         host: "weakref.ref[Host]",
         **options: Any,
     ) -> None:
@@ -112,12 +113,13 @@ class SuiteStore(PgStore):
         self.cord: Final = Cord()
         self._suite_clock = clock
         self._host = host
+        self._kind = engine
 
     async def _open_engine(self) -> Engine:
         plain = self._options.waiting(self._wait_timeout)
         wired = _Wired(**{field.name: getattr(plain, field.name) for field in fields(plain)})
         object.__setattr__(wired, "cord", self.cord)  # frozen, as its class is
-        engine = await PgEngine.open(wired, self._make_clock())
+        engine = await self._kind.open(wired, self._make_clock())
         if (host := self._host()) is not None:
             host.opened(plain.schema.name)
         return engine

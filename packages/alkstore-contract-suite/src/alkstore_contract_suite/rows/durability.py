@@ -98,6 +98,7 @@ async def a_new_store_is_empty_unless_storage_is_shared(ctx: Context) -> None:
     text="What was acknowledged survives an immediate restart of the server.",
     oracle="every row of every kind reads back equal",
     needs=("server",),
+    kills=("jobs-are-not-logged",),
 )
 async def what_was_acknowledged_survives_a_restart(ctx: Context) -> None:
     await _fill(ctx, ctx.store)
@@ -233,6 +234,7 @@ async def _enqueued(ctx: Context, store: Store, name: str) -> None:
     text="Every instant is taken from statement time, not from the transaction's start.",
     oracle="two jobs of one transaction, written five seconds apart, are five seconds apart",
     needs=("server",),
+    kills=("instants-from-the-transactions-begin",),
 )
 async def instants_are_those_of_the_statement(ctx: Context) -> None:
     async with ctx.store.begin_tx() as tx:
@@ -254,6 +256,7 @@ async def instants_are_those_of_the_statement(ctx: Context) -> None:
     text="Mixed-case schema names work; two stores in two schemas of one database share nothing.",
     oracle="everything works in an odd schema and is not seen in another; a name over 40 bytes is refused",
     needs=("schema", "listen"),
+    kills=("schemas-share-a-channel",),
 )
 async def two_schemas_share_nothing(ctx: Context) -> None:
     stores = [await ctx.factory.open_with(schema=name) for name in ("Mixed-Case schema", "mixed-case schema")]

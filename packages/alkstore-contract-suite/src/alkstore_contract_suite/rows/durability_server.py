@@ -77,6 +77,7 @@ class _Load:
     text="A server that restarts under load loses nothing that was acknowledged, and everybody goes on by himself.",
     oracle="jobs of four tasks and a worker through two restarts: each acknowledged one comes, none is there twice",
     needs=("server",),
+    kills=("restart-ends-the-writer",),
 )
 async def a_restart_under_load_loses_nothing(ctx: Context) -> None:
     load = _Load(ctx, ctx.name("load"))

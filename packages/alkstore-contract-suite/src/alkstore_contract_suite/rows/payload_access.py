@@ -97,6 +97,7 @@ async def a_notify_payload_at_the_limit_passes(ctx: Context) -> None:
     text="Over the limit nothing is sent, and the transaction stays usable.",
     oracle="PayloadTooLarge before any SQL; the transaction's other work lands and nobody was woken",
     needs=("notify_limit", "listen"),
+    kills=("notify-limit-is-the-servers",),
 )
 async def a_notify_payload_over_the_limit_is_refused(ctx: Context) -> None:
     store = ctx.store

@@ -267,6 +267,7 @@ async def a_stalled_subscriber_holds_one_page(ctx: Context) -> None:
     text="After a listener reconnect a subscription goes on without loss.",
     oracle="events before, during and after three losses of the listening connection, in order",
     needs=("reconnects",),
+    kills=("reconnect-passes-over-events",),
 )
 async def a_subscription_outlives_its_listener(ctx: Context) -> None:
     name, store = ctx.name("log"), ctx.store
@@ -289,6 +290,7 @@ async def a_subscription_outlives_its_listener(ctx: Context) -> None:
     text="Saved positions and events survive dump and restore into another server, and numbering goes on.",
     oracle="events, positions and head of the restored storage; an event published there reaches its consumer",
     needs=("server",),
+    kills=("positions-stay-where-they-were",),
 )
 async def a_restored_stream_goes_on(ctx: Context) -> None:
     name = ctx.name("log")

@@ -133,6 +133,7 @@ async def a_refusal_leaves_the_applications_transaction_usable(ctx: Context) -> 
     text="Over the limit nothing is sent, and a joined transaction stays usable.",
     oracle="PayloadTooLarge before any SQL; business data and a notify at the limit land with the commit",
     needs=("joins", "notify_limit", "listen"),
+    kills=("notify-limit-is-the-servers",),
 )
 async def a_joined_transaction_outlives_a_notify_payload_over_the_limit(ctx: Context) -> None:
     limit = 7_000
@@ -157,6 +158,7 @@ async def a_joined_transaction_outlives_a_notify_payload_over_the_limit(ctx: Con
     text="In a joined transaction that is not READ COMMITTED a stream is not read: InvalidArgument; writes land.",
     oracle="both reads refused, with events there and without; then a publish, an enqueue and business data land",
     needs=("joins", "server"),
+    kills=("strict-transaction-reads-streams",),
 )
 async def a_strict_transaction_reads_no_stream(ctx: Context) -> None:
     for number, application in enumerate(strict_applications(ctx)):
@@ -184,6 +186,7 @@ async def a_strict_transaction_reads_no_stream(ctx: Context) -> None:
     text="In a strict transaction a conflict is the application's: DatabaseError with the driver's error as its cause.",
     oracle="an ack of a claim that was renewed after the snapshot; the claim is live after the rollback",
     needs=("joins", "server"),
+    kills=("conflict-reads-as-a-lost-claim",),
 )
 async def a_conflict_is_the_applications(ctx: Context) -> None:
     for application in strict_applications(ctx):

@@ -104,6 +104,7 @@ async def the_watchers_death_closes_receivers(ctx: Context) -> None:
     text="When the listening connection was lost and re-made, receivers get a wake that says so, and nobody is closed.",
     oracle="a wake receiver, an event receiver and a waiting claim, with commits during the loss",
     needs=("reconnects",),
+    kills=("reconnect-wakes-nobody",),
 )
 async def a_reconnect_wakes_everybody(ctx: Context) -> None:
     name, quiet, store = ctx.name("news"), ctx.name("news"), ctx.store
@@ -135,6 +136,7 @@ async def a_reconnect_wakes_everybody(ctx: Context) -> None:
     text="A listening connection that is half open, and so silent, is found and re-made.",
     oracle="a notify during the silence: a wake that says reconnected",
     needs=("reconnects",),
+    kills=("half-open-connection-is-not-found",),
 )
 async def a_half_open_connection_is_found(ctx: Context) -> None:
     name, store = ctx.name("news"), ctx.store
@@ -192,6 +194,7 @@ async def a_wake_says_reconnected_only_after_a_loss(ctx: Context) -> None:
     text="In the polling-only mode listen is refused, and notify still notifies.",
     oracle="the refusal, and what an outside listener of the database hears",
     needs=("poll_only",),
+    kills=("polling-only-mode-lets-listen",),
 )
 async def polling_only_refuses_listen(ctx: Context) -> None:
     name = ctx.name("news")
