@@ -154,6 +154,7 @@ async def q(database: str) -> AsyncIterator[Jobs]:
     """A schema that nobody vacuums or analyses, and a session that planned everything when next to nothing was there."""
     async with jobs(database) as world:
         await world.script(
+            "TRUNCATE {schema}.job, {schema}.dead;"
             "ALTER TABLE {schema}.job SET (autovacuum_enabled = off);"
             "ALTER TABLE {schema}.dead SET (autovacuum_enabled = off)"
         )

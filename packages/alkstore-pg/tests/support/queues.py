@@ -20,6 +20,13 @@ ALL = 2**63 - 1
 PATIENCE = 10_000
 """Milliseconds that a test's statement waits for a row."""
 
+_EMPTY = """
+DELETE FROM {schema}.job;
+DELETE FROM {schema}.dead;
+ALTER TABLE {schema}.job ALTER COLUMN id RESTART
+"""
+"""A TRUNCATE takes three times as long."""
+
 _BLOCKED = """
 DO $$ BEGIN
     WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid = %d) LOOP PERFORM pg_sleep(0.001); END LOOP;
@@ -196,7 +203,7 @@ async def jobs(dsn: str, schema: Schema | None = None) -> AsyncIterator[Jobs]:
         if await connection.fetchval("SELECT to_regnamespace($1) IS NULL", world.schema.identifier):
             await rebuild(connection, world.schema)
             await world.script(_TIME)
-        await world.script("TRUNCATE {schema}.job, {schema}.dead RESTART IDENTITY")
+        await world.script(_EMPTY)
         yield world
     finally:
         await world.close()
