@@ -259,7 +259,7 @@ async def test_batches_of_forty_thousand_are_batches_like_others(q: Jobs) -> Non
     dead = [job.id for job in await q.find(JobFilter(state=JobState.DEAD, limit=many))]
     assert len(dead) == some // 2
     assert await q.settle(*[Redrive("q", id) for id in dead], now=5) == [5] * len(dead)
-    assert len(await q.find(JobFilter(ids=tuple(alike + dead), limit=many))) == len(dead)
+    assert len(await q.find(JobFilter(ids=tuple(dead), state=JobState.PENDING, limit=many))) == len(dead)
 
 
 async def test_every_number_of_a_job_may_be_as_large_as_64_bits_allow(q: Jobs) -> None:
