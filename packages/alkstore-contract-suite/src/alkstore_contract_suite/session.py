@@ -21,6 +21,10 @@ SOON_IF_OMITTED: Final = 0.5
 """Seconds of real time for what an engine says that it cannot do: most likely it will not come at all."""
 
 
+MOST_PATIENCE: Final = 3
+"""Times that something may come later than alone; more would leave a case's own limit no room."""
+
+
 class Session:
     """The cases of a run and their outcomes.
 
@@ -72,6 +76,10 @@ class Session:
         for engine in dict.fromkeys(case.engine for case in cases):
             self._backends.share(self._columns[engine])
         return self._backends
+
+    def slow_down(self, count: int) -> None:
+        """Be more patient: so many cases are run at once, and what comes at once comes later."""
+        self._limits = replace(self._limits, soon=self._limits.soon * min(count, MOST_PATIENCE))
 
     def blocked(self, case: Case) -> Outcome | None:
         """Give the outcome of a case that need not be run, because a row that it depends on has failed."""

@@ -216,6 +216,7 @@ class Workers:
         # As long as one process has an end of the other side, the end of this run is told to nobody.
         for channel in (ours, *(each.channel for each in self._living)):
             channel.close()
+        self._session.slow_down(self._count)
         backends = self._backends.in_worker(name)
         try:
             worker.serve(theirs, output, self._cases, lambda case: self._session.execute(case, backends))
