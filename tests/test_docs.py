@@ -22,15 +22,17 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 import pytest
 
-from alkstore_pg import contract_dsn, contract_server
+from alkstore_pg import contract_dsn, contract_server, schema
 from alkstore_pg.contract_server import Server
+from alkstore_pg.session import Schema
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
 
 OPENING = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`]*)")
 SETUP = "<!-- python"
-OTHER_LANGUAGES = {"bash", "console", "json", "mermaid", "sql", "text", "toml", "yaml"}
+SQL = ("sql", "postgresql")  # the second for what the highlighter takes for no SQL
+OTHER_LANGUAGES = {"bash", "console", "json", "mermaid", *SQL, "text", "toml", "yaml"}
 
 NORMATIVE = ROOT / "docs" / "contract.md"
 IN_MEMORY = {'"sqlite:///app.db"': '"mem://"', "delay=5": "delay=0"}
@@ -80,9 +82,8 @@ def execute(page: Path, module: ModuleType, dsn: str | None = None) -> None:
     if dsn is not None:
         text = SHOP.sub(contract_dsn.database(dsn), text)
     with asyncio.Runner() as runner:
-        for block in blocks(text, *(["sql"] if dsn is not None else [])):
-            if block.language == "sql":
-                assert dsn is not None
+        for block in blocks(text, *(SQL if dsn is not None else ())):
+            if dsn is not None and block.language in SQL:
                 module.__dict__["rows"] = runner.run(_query(dsn, block.source))
                 continue
             # Lines count from the page's top, so that a traceback points into the page.
@@ -168,6 +169,30 @@ def test_blocks_share_a_namespace_and_may_await(module: ModuleType, tmp_path: Pa
     execute(page, module)
 
     assert module.__dict__["value"] == 2
+
+
+def test_sql_runs_on_the_server_of_a_page_that_names_the_shop(
+    module: ModuleType, tmp_path: Path, shop: str
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nurl = 'postgresql:///shop'\n```\n"
+        "```sql\nCREATE TABLE person (name text); INSERT INTO person VALUES ('ada');\n```\n"
+        "```sql\nSELECT name FROM person;\n```\n"
+        "```python\nnames = [row['name'] for row in rows]\n```\n",
+        "utf-8",
+    )
+
+    execute(page, module, shop)
+
+    assert module.__dict__["names"] == ["ada"]
+    assert module.__dict__["url"] == f"postgresql:///{contract_dsn.database(shop)}"
+
+
+def test_the_grants_on_the_page_are_those_that_the_command_prints() -> None:
+    page = (ROOT / "docs" / "pg.md").read_text("utf-8")
+
+    assert schema.grants(Schema("alkstore"), "shop_run") in page
 
 
 def test_a_failing_block_points_to_its_line_in_the_page(module: ModuleType, tmp_path: Path) -> None:
