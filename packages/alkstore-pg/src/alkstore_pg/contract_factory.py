@@ -43,7 +43,7 @@ LOOK_AGAIN: Final = 0.001
 ENOUGH_LOOKS: Final = 5
 """Looks in a row at a store's work that waits for locks or connections, after which those are an open transaction's."""
 
-MANY_LOOKS: Final = 100
+MANY_LOOKS: Final = 20
 """Looks in a row at work of which nobody knows what it waits for: most likely for the machine."""
 
 LONGEST_HEARING: Final = 2.0
@@ -96,6 +96,9 @@ class PgFactory:
         # Weak, or a store that a row dropped would never be collected.
         self._stores: weakref.WeakSet[SuiteStore] = weakref.WeakSet()
         self._moves: weakref.WeakKeyDictionary[SuiteStore, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._stuck: weakref.WeakKeyDictionary[SuiteStore, tuple[int, int, bool]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._kept = ExitStack()
         # A child's own: the server's time was moved by the case before it tells its children.
         self._moves_server = server is not None
@@ -217,18 +220,31 @@ class PgFactory:
         return self._moves[store] != before
 
     async def _end_of_work(self, store: SuiteStore, engine: PgEngine) -> None:
-        turns = looks = idle = 0
         for link in cancelling(engine):
             await faults.bounded(link.run(_nothing, reads=True), LONGEST_HEARING)
-        while engine.traffic.in_hand and looks < ENOUGH_LOOKS and idle < MANY_LOOKS:
+        turns = looks = idle = 0
+        traffic = engine.traffic
+        while traffic.in_hand and looks < ENOUGH_LOOKS and idle < MANY_LOOKS:
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
             if turns <= QUICK_TURNS:
                 continue
-            held, working = (True, False) if self.outsider.is_away else self.outsider.progress()
-            held = held or len(engine._pool.lent) >= engine._options.pool_size
-            looks = looks + 1 if held and not (working or store.cord.dials) else 0
-            idle = 0 if working else idle + 1
+            is_held, is_at_work = self._progress(store, engine)
+            looks = looks + 1 if is_held and not is_at_work else 0
+            idle = 0 if is_at_work else idle + 1
+            state = traffic.in_hand, traffic.done, is_held
+            if not is_at_work and self._stuck.get(store) == state:
+                return  # as the last time: most likely a task that the case lets stand still
+            if looks == ENOUGH_LOOKS or idle == MANY_LOOKS:
+                self._stuck[store] = state
+
+    def _progress(self, store: SuiteStore, engine: PgEngine) -> tuple[bool, bool]:
+        """Say whether anything waits for somebody's end, and whether anything goes on."""
+        if self.outsider.is_away:
+            return True, False
+        is_held, is_at_work = self.outsider.progress()
+        is_full = len(engine._pool.lent) >= engine._options.pool_size
+        return is_held or is_full, is_at_work or bool(store.cord.dials)
 
     # ---------------------------------------------------------------- what not every engine has
 

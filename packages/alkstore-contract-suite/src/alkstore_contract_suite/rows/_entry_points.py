@@ -9,6 +9,7 @@ __all__ = [
     "DIRECT_HEADER",
     "DIRECT_LOCAL",
     "DIRECT_SHARED",
+    "LISTENING",
     "SPEC",
     "TX_HEADER",
     "TX_LOCAL",
@@ -57,12 +58,15 @@ async def _handle_nothing(_: object) -> None:
     """Handle a job that these queues never hold."""
 
 
+LISTENING: Final[Mapping[str, Direct]] = {"Store.listen": _entered(lambda s, n: s.listen(n))}
+"""What an engine may lack: rows in which it is to go well need ``listen``."""
+
 DIRECT_SHARED: Final[Mapping[str, Direct]] = {
     "Store.queue": _plain(lambda s, n: s.queue(n)),
     "Store.stream": _plain(lambda s, n: s.stream(n)),
     "Store.outbox": _plain(lambda s, n: s.outbox(n)),
     "Store.notify": lambda s, n: s.notify(n),
-    "Store.listen": _entered(lambda s, n: s.listen(n)),
+    **LISTENING,
     "Store.try_lock": _acquired(lambda s, n: s.try_lock(n, 5)),
     "Store.lock": _entered(lambda s, n: s.lock(n, 5)),
     "Store.schedule": lambda s, n: s.schedule(n, SPEC, "entry", 1),

@@ -13,6 +13,7 @@ from alkstore_contract_suite.rows._entry_points import (
     DIRECT_HEADER,
     DIRECT_LOCAL,
     DIRECT_SHARED,
+    LISTENING,
     SPEC,
     TX_HEADER,
     TX_LOCAL,
@@ -26,6 +27,9 @@ Calls: TypeAlias = Mapping[str, Callable[[], Awaitable[object]]]
 BLANK: Final = ("", " ", "\t", "\n", " \r\n\t", "\x1c", "\u00a0", "\u2003", "\u3000")
 UNSTORABLE: Final = ("\0", "a\0b", "\ud800", "a\udfff", "\udcff.txt")
 TOO_LONG: Final = ("x" * 256, "é" * 128, "😀" * 64, "x" * 100_000)
+EVERYWHERE: Final = {label: call for label, call in DIRECT_SHARED.items() if label not in LISTENING}
+"""Where a good name goes well on every engine."""
+
 LONGEST: Final = ("x" * 255, "é" * 127 + "x", "😀" * 63 + "abc")
 RESERVED: Final = (
     "__alkstore_",
@@ -120,7 +124,7 @@ async def _accepted(
 )
 async def a_blank_shared_name_is_refused_everywhere(ctx: Context) -> None:
     await _refused(ctx, DIRECT_SHARED, TX_SHARED, BLANK, InvalidName)
-    await _accepted(ctx, DIRECT_SHARED, TX_SHARED, ["control"])
+    await _accepted(ctx, EVERYWHERE, TX_SHARED, ["control"])
 
 
 @row(
@@ -192,7 +196,17 @@ async def the_reserved_prefix_is_refused_everywhere(ctx: Context) -> None:
     kills=("prefix-check-ignores-case",),
 )
 async def a_near_miss_of_the_prefix_passes(ctx: Context) -> None:
-    await _accepted(ctx, DIRECT_SHARED, TX_SHARED, NEARLY_RESERVED)
+    await _accepted(ctx, EVERYWHERE, TX_SHARED, NEARLY_RESERVED)
+
+
+@row(
+    "NAME-02",
+    text="Near misses of the prefix, other case, and 255 bytes pass as the names of channels to listen on.",
+    oracle="no listen raises",
+    needs=("listen",),
+)
+async def a_channel_that_is_nearly_reserved_or_long_is_listened_on(ctx: Context) -> None:
+    await _accepted(ctx, LISTENING, {}, ["control", *NEARLY_RESERVED, *LONGEST])
 
 
 @row(
@@ -213,7 +227,7 @@ async def a_name_that_cannot_be_stored_is_refused_everywhere(ctx: Context) -> No
     modes=("boundary",),
 )
 async def a_name_of_255_bytes_passes_everywhere(ctx: Context) -> None:
-    await _accepted(ctx, DIRECT_SHARED, TX_SHARED, LONGEST)
+    await _accepted(ctx, EVERYWHERE, TX_SHARED, LONGEST)
     await _accepted(ctx, LOCAL, TX_ANY_LOCAL, LONGEST)
 
 
