@@ -4,25 +4,12 @@ A call draws as often on every engine: whatever it then makes of what it drew.
 """
 
 import random
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
-from alkstore import (
-    AlkstoreError,
-    ClaimLost,
-    EnqueueOpts,
-    EventReceiver,
-    Job,
-    JobHandle,
-    JobState,
-    Lock,
-    Store,
-    StreamEvent,
-    Tx,
-)
-from alkstore.testing import ManualClock
+from sides import Side
+
+from alkstore import EnqueueOpts, JobHandle, JobState, Lock, WakeReceiver
 
 QUEUES: Final = ("q", "q\x7f", "Q", "é", "e\u0301", "🙂" * 63 + "abc", "🙂" * 63 + "abd")
 STREAMS: Final = ("s", "S", "s ")
@@ -41,51 +28,23 @@ INSTANTS: Final = (None, None, None, "now", "soon", "first", "last")
 PAYLOADS: Final = (None, 1, "x", "a\0b", [1.5, None], {"k": -0.0}, 2**200)
 ERRORS: Final = (None, "boom", "", "a\0b\ud800", "é" * 9000)
 SPECS: Final = ("@every 1s", "@every 3s", "@every 36500d")
-
-JOB_FIELDS: Final = (
-    "queue", "payload_bytes", "headers", "state", "priority", "run_at", "expires_at", "attempts", "max_attempts",
-    "visibility_timeout", "base_delay", "worker_id", "deadline", "created_at", "scheduled_for", "retry_error",
-    "last_error", "died_at",
-)  # fmt: skip
+CHANNELS: Final = ("n", "N", "🙂" * 63 + "abc", "🙂" * 63 + "abd")
+HEADERS: Final = (None, None, {"trace": "é"}, {"\n": "", "b": "a\0b", "a": "'\\%"})
 
 
-class Side:
-    """One engine, and what it gave so far. Ids are told by when they were first seen: only their order is promised."""
+class Drawing(random.Random):
+    """A source that draws of all the queues' names only these few: of many, nothing meets anything."""
 
-    def __init__(self, store: Store, clock: ManualClock) -> None:
-        self.store = store
-        self.clock = clock
-        self.ids: list[int] = []
-        self.handles: list[JobHandle] = []
-        self.locks: list[Lock] = []
-        self.receivers: list[EventReceiver] = []
+    def __init__(self, seed: float, queues: list[str]) -> None:
+        super().__init__(seed)
+        self._queues = queues
 
-    def job(self, job: Job | None) -> object:
-        if job is None:
-            return None
-        return (self.number(job.id), *(getattr(job, name) for name in JOB_FIELDS))
+    def choice(self, seq: Any) -> Any:
+        return super().choice(self._queues if seq is QUEUES else seq)
 
-    def number(self, id: int) -> int:
-        if id not in self.ids:
-            self.ids.append(id)
-        return self.ids.index(id)
-
-    def id_of(self, rng: random.Random) -> int:
-        odd = rng.randrange(20)
-        drawn = rng.random()
-        if not self.ids or odd == 0:
-            return (0, -1, 2**63 - 1, 2**70)[int(drawn * 4)]
-        return self.ids[int(drawn * len(self.ids))]
-
-    def took(self, handles: list[JobHandle]) -> object:
-        self.handles += handles
-        return [self.job(handle.job) for handle in handles]
-
-
-def event(found: StreamEvent | None) -> object:
-    if found is None:
-        return None
-    return found.offset, found.stream, found.key, found.payload_bytes, dict(found.headers), found.created_at
+    def nested(self) -> "Drawing":
+        """Give a source for a call within this one."""
+        return Drawing(self.random(), self._queues)
 
 
 def at(side: Side, which: str | None) -> datetime | None:
@@ -117,7 +76,7 @@ def job_options(side: Side, rng: random.Random) -> dict[str, Any]:
     options["priority"] = rng.choice(PRIORITIES)
     options["delay"] = rng.choice(DELAYS)
     options["run_at"] = at(side, rng.choice(INSTANTS))
-    options["headers"] = rng.choice((None, {"trace": "é"}))
+    options["headers"] = rng.choice(HEADERS)
     return options
 
 
@@ -155,10 +114,10 @@ async def claim_waiting(side: Side, rng: random.Random) -> object:
 async def settle(side: Side, rng: random.Random) -> object:
     which, verb, drawn = rng.random(), rng.randrange(8), rng.random()
     error, delay, window = rng.choice(ERRORS), rng.choice(DELAYS), rng.choice((None, *SPANS))
-    if not side.handles:
+    if not side.held:
         return None
     # The last ones most: they are the ones whose claims are live.
-    handle = side.handles[-1 - int(which**2 * len(side.handles))]
+    handle = side.held[-1 - int(which**2 * len(side.held))].handle
     if verb == 0:
         return await handle.ack()
     if verb in (1, 2):
@@ -218,63 +177,95 @@ async def names(side: Side, rng: random.Random) -> object:
 
 
 async def publish(side: Side, rng: random.Random) -> object:
-    stream, key = side.store.stream(rng.choice(STREAMS)), rng.choice((None, "k", "🙂"))
+    name, key, headers = rng.choice(STREAMS), rng.choice((None, "k", "🙂")), rng.choice(HEADERS)
+    stream = side.store.stream(name)
     if rng.random() < 0.5:
-        return await stream.publish(rng.choice(PAYLOADS), key=key, headers=rng.choice((None, {"a": "b"})))
-    return await stream.publish_batch(rng.choices(PAYLOADS, k=rng.randrange(4)), key=key)
+        return side.given(name, [await stream.publish(rng.choice(PAYLOADS), key=key, headers=headers)])
+    return side.given(name, await stream.publish_batch(rng.choices(PAYLOADS, k=rng.randrange(4)), key=key))
 
 
 async def read(side: Side, rng: random.Random) -> object:
-    stream, offset, limit = side.store.stream(rng.choice(STREAMS)), rng.choice(OFFSETS), rng.choice(EXTENTS)
+    name, limit = rng.choice(STREAMS), rng.choice(EXTENTS)
+    stream, offset = side.store.stream(name), side.offset(name, rng.choice(OFFSETS))
     if rng.random() < 0.5:
         events = await stream.read_since(offset, limit)
     else:
         events = await stream.read_from_consumer(rng.choice(CONSUMERS), limit)
-    return [event(each) for each in events], await stream.head(), await stream.consumers()
+    saved = {consumer: side.place(name, at) for consumer, at in (await stream.consumers()).items()}
+    return [side.event(each) for each in events], side.place(name, await stream.head()), saved
 
 
 async def move_offset(side: Side, rng: random.Random) -> object:
-    stream, consumer, offset = (
-        side.store.stream(rng.choice(STREAMS)),
-        rng.choice(CONSUMERS),
-        rng.choice(OFFSETS),
-    )
-    verb = rng.randrange(4)
+    name, consumer, verb = rng.choice(STREAMS), rng.choice(CONSUMERS), rng.randrange(4)
+    stream, offset = side.store.stream(name), side.offset(name, rng.choice(OFFSETS))
     if verb == 0:
         await stream.reset_offset(consumer, offset)
     if verb <= 1:
-        return await stream.get_offset(consumer)
+        return side.place(name, await stream.get_offset(consumer))
     return await stream.save_offset(consumer, offset)
 
 
 async def trim(side: Side, rng: random.Random) -> object:
-    return await side.store.stream(rng.choice(STREAMS)).trim_to(rng.choice(OFFSETS))
+    name = rng.choice(STREAMS)
+    return await side.store.stream(name).trim_to(side.offset(name, rng.choice(OFFSETS)))
 
 
 async def subscribe(side: Side, rng: random.Random) -> object:
-    stream = side.store.stream(rng.choice(STREAMS))
-    consumer, after = rng.choice((None, *CONSUMERS)), rng.choice((None, None, *OFFSETS))
+    name, consumer, after = rng.choice(STREAMS), rng.choice((None, *CONSUMERS)), rng.choice((None, *OFFSETS))
     if len(side.receivers) < 4:
-        side.receivers.append(await stream.subscribe(consumer, after=after))
+        start = None if after is None else side.offset(name, after)
+        side.receivers.append(await side.store.stream(name).subscribe(consumer, after=start))
     return len(side.receivers)
 
 
 async def receive(side: Side, rng: random.Random) -> object:
-    which, ends = rng.random(), rng.random() < 0.1
+    which, ends, saves = rng.random(), rng.random() < 0.1, rng.random() < 0.3
     if not side.receivers:
         return None
     receiver = side.receivers[int(which * len(side.receivers))]
     if ends:
         side.receivers.remove(receiver)
         await receiver.aclose()
-    return event(await receiver.try_recv())
+    got = await receiver.try_recv()
+    if got is not None and saves:
+        await receiver.save(got)
+    return side.event(got)
+
+
+async def notify(side: Side, rng: random.Random) -> None:
+    await side.store.notify(rng.choice(CHANNELS), rng.choice(PAYLOADS))
+
+
+async def listen(side: Side, rng: random.Random) -> object:
+    channel = rng.choice(CHANNELS)
+    if len(side.ears) == 3:
+        await side.ears.pop(0).aclose()
+    side.ears.append(await side.store.listen(channel))
+    return len(side.ears)
+
+
+async def hear(side: Side, rng: random.Random) -> object:
+    await side.has_heard()
+    return [await _wakes(ear) for ear in side.ears]
+
+
+async def _wakes(ear: WakeReceiver) -> object:
+    # How many is the engine's choice, between one and the number of notifies.
+    wakes = set()
+    while (wake := await ear.try_recv()) is not None:
+        wakes.add((wake.channel, wake.reconnected))
+    return wakes
 
 
 async def take_lock(side: Side, rng: random.Random) -> object:
-    lock = await side.store.try_lock(rng.choice(LOCKS), rng.choice(SPANS))
+    name, ttl = rng.choice(LOCKS), rng.choice(SPANS)
+    if rng.random() < 0.3:
+        lock: Lock | None = await side.store.lock(name, ttl, timeout=0)
+    else:
+        lock = await side.store.try_lock(name, ttl)
     if lock is not None:
         side.locks.append(lock)
-    return None if lock is None else (lock.name, lock.fence)
+    return None if lock is None else (lock.name, lock.fence, lock.held)
 
 
 async def use_lock(side: Side, rng: random.Random) -> object:
@@ -282,7 +273,7 @@ async def use_lock(side: Side, rng: random.Random) -> object:
     if not side.locks:
         return None
     lock = side.locks[-1 - int(which**2 * len(side.locks))]
-    return await lock.release() if releases else await lock.renew(ttl)
+    return await (lock.release() if releases else lock.renew(ttl)), lock.held
 
 
 async def schedule(side: Side, rng: random.Random) -> object:
@@ -318,87 +309,3 @@ async def use_outbox(side: Side, rng: random.Random) -> object:
             await handle.fail("refused")
 
     return await outbox.run_once(deliver)
-
-
-async def transact(side: Side, rng: random.Random) -> object:
-    answers: list[object] = []
-    lands = rng.random() < 0.6
-    tx = await side.store.begin_tx()
-    for _ in range(rng.randrange(6)):
-        call = rng.choice(TX_CALLS if lands else TX_CALLS[1:])
-        answers.append(await answered(partial(call, side, tx, random.Random(rng.random()))))
-        if rng.random() < 0.2:
-            await side.clock.advance(rng.choice(STEPS))
-    await (tx.commit() if lands else tx.rollback())
-    return answers
-
-
-async def tx_enqueue(side: Side, tx: Tx, rng: random.Random) -> object:
-    queue, payload = rng.choice(QUEUES), rng.choice(PAYLOADS)
-    return len(str(await tx.enqueue(queue, payload, **job_options(side, rng)))) > 0
-
-
-async def tx_get_job(side: Side, tx: Tx, rng: random.Random) -> object:
-    return side.job(await tx.get_job(rng.choice(QUEUES), side.id_of(rng)))
-
-
-async def tx_publish(side: Side, tx: Tx, rng: random.Random) -> object:
-    return await tx.publish_batch(rng.choice(STREAMS), rng.choices(PAYLOADS, k=rng.randrange(4)))
-
-
-async def tx_read(side: Side, tx: Tx, rng: random.Random) -> object:
-    stream, consumer, offset = rng.choice(STREAMS), rng.choice(CONSUMERS), rng.choice(OFFSETS)
-    if rng.random() < 0.5:
-        return [event(each) for each in await tx.read_since(stream, offset, rng.choice(EXTENTS))]
-    return [event(each) for each in await tx.read_from_consumer(stream, consumer, rng.choice(EXTENTS))]
-
-
-async def tx_offset(side: Side, tx: Tx, rng: random.Random) -> object:
-    stream, consumer, offset = rng.choice(STREAMS), rng.choice(CONSUMERS), rng.choice(OFFSETS)
-    if rng.random() < 0.4:
-        return await tx.get_offset(stream, consumer)
-    await tx.save_offset(stream, consumer, offset, after=rng.choice((None, None, *OFFSETS)))
-    return None
-
-
-async def tx_ack(side: Side, tx: Tx, rng: random.Random) -> object:
-    which = rng.random()
-    if side.handles:
-        await tx.ack(side.handles[-1 - int(which**2 * len(side.handles))])
-    return None
-
-
-# The first one only where it lands: an offset that was rolled back may be given again, or not.
-TX_CALLS: Final = (tx_publish, tx_enqueue, tx_get_job, tx_read, tx_offset, tx_ack)
-
-Call = Callable[[Side, random.Random], Awaitable[object]]
-
-OTHERS: Final[tuple[Call, ...]] = (
-    publish, read, move_offset, trim, subscribe, receive, take_lock, use_lock, schedule, tick, use_outbox, transact,
-    names,
-)  # fmt: skip
-JOBS: Final[tuple[Call, ...]] = (
-    enqueue, enqueue, enqueue_batch, claim_one, claim_one, claim_batch, claim_waiting, settle, settle, settle,
-    look_at_jobs, get_job, stats, sweep, cancel, redrive, purge,
-)  # fmt: skip
-
-
-async def answered(call: Callable[[], Awaitable[object]]) -> object:
-    """Give the answer of a call, or what it raised."""
-    try:
-        return await call()
-    except ClaimLost:
-        return ClaimLost
-    except AlkstoreError as error:
-        return type(error), str(error)
-
-
-class Drawing(random.Random):
-    """A source that draws of all the queues' names only those of this sequence."""
-
-    def __init__(self, seed: float, queues: list[str]) -> None:
-        super().__init__(seed)
-        self._queues = queues
-
-    def choice(self, seq: Any) -> Any:
-        return super().choice(self._queues if seq is QUEUES else seq)
