@@ -2,93 +2,20 @@
 
 import asyncio
 import gc
-import subprocess
-import sys
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy import ForeignKey, create_engine, event, text
+from ordering import Order, Part, database, events, payloads
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import (
-    AsyncConnection,
     AsyncEngine,
     AsyncSession,
-    async_scoped_session,
-    async_sessionmaker,
-    create_async_engine,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from alkstore import Closed, DatabaseError, InsideTransaction, InvalidArgument, OffsetConflict, Store
-from alkstore.testing import ManualClock
 from alkstore_mem import MemStore
-
-
-class Base(DeclarativeBase):
-    """The application's tables."""
-
-
-class Order(Base):
-    __tablename__ = "order_"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-
-
-class Part(Base):
-    __tablename__ = "part"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    order: Mapped[int] = mapped_column(ForeignKey("order_.id", deferrable=True, initially="DEFERRED"))
-
-
-@asynccontextmanager
-async def database(url: str = "sqlite+aiosqlite://", **options: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(url, **options)
-
-    def connected(connection: object, _: object) -> None:
-        connection.isolation_level = None  # type: ignore[attr-defined]  # SQLAlchemy's face of aiosqlite's
-        cursor = connection.cursor()  # type: ignore[attr-defined]
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
-
-    event.listen(engine.sync_engine, "connect", connected)
-    event.listen(engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    async with engine.begin() as connection:
-        await connection.run_sync(Base.metadata.create_all)
-    try:
-        yield engine
-    finally:
-        await engine.dispose()
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[AsyncEngine]:
-    async with database() as engine:
-        yield engine
-
-
-@pytest.fixture
-async def session(engine: AsyncEngine) -> AsyncIterator[AsyncSession]:
-    async with AsyncSession(engine) as session:
-        yield session
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    async with MemStore(clock=ManualClock(), wait_timeout=0.01) as store:
-        yield store
-
-
-async def payloads(store: Store, queue: str = "q") -> list[object]:
-    return [job.payload for job in await store.queue(queue).list()]
-
-
-async def events(store: Store) -> list[object]:
-    return [event.payload for event in await store.stream("s").read_since(0)]
-
 
 # ---------------------------------------------------------------- with the session's commit
 
@@ -416,116 +343,3 @@ async def test_what_the_store_refuses_leaves_the_session_usable(store: Store, se
     await session.commit()
 
     assert await payloads(store) == [2]
-
-
-# ---------------------------------------------------------------- which ride
-
-
-async def test_what_is_no_session_is_refused_by_name(
-    store: Store, engine: AsyncEngine, session: AsyncSession
-) -> None:
-    sync = create_engine("sqlite://")
-    async with engine.connect() as connection:
-        assert isinstance(connection, AsyncConnection)
-        for given in (
-            7,
-            "session",
-            object(),
-            AsyncSession,
-            engine,
-            connection,
-            session.sync_session,
-            Session(sync),
-        ):
-            with pytest.raises(InvalidArgument, match="this engine joins a SQLAlchemy AsyncSession"):
-                await store.join(given)
-    sync.dispose()
-
-
-async def test_a_session_without_a_transaction_is_refused(store: Store, engine: AsyncEngine) -> None:
-    async with AsyncSession(engine, autobegin=False) as session:
-        with pytest.raises(InvalidArgument, match="cannot be joined"):
-            await store.join(session)
-    async with AsyncSession() as session:
-        with pytest.raises(InvalidArgument, match="cannot be joined"):
-            await store.join(session)
-    async with AsyncSession(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
-        with pytest.raises(InvalidArgument, match="AUTOCOMMIT"):
-            await store.join(session)
-    async with database(isolation_level="AUTOCOMMIT") as autocommit, AsyncSession(autocommit) as session:
-        with pytest.raises(InvalidArgument, match="AUTOCOMMIT"):
-            await store.join(session)
-
-
-async def test_a_database_that_cannot_be_reached_is_an_error_with_its_cause(
-    store: Store, tmp_path: Path
-) -> None:
-    threads = set(threading.enumerate())
-    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'nowhere' / 'a.db'}")
-    async with AsyncSession(engine) as session:
-        with pytest.raises(DatabaseError, match="unable to open") as raised:
-            await store.join(session)
-    await engine.dispose()
-    for thread in set(threading.enumerate()) - threads:  # aiosqlite's, which tells the loop of its end
-        await asyncio.to_thread(thread.join)
-
-    assert type(raised.value.__cause__).__module__ == "sqlite3"
-
-
-async def test_a_scoped_session_is_refused_for_the_session_that_it_stands_for(
-    store: Store, engine: AsyncEngine
-) -> None:
-    scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
-    with pytest.raises(InvalidArgument, match=r"join\(session\(\)\)"):
-        await store.join(scoped)
-    async with store.join(scoped()) as tx:
-        await tx.enqueue("q", 1)
-    await scoped.commit()
-    await scoped.remove()
-
-    assert await payloads(store) == [1]
-
-
-async def test_a_session_on_the_connection_of_a_test_that_rolls_back_lands_with_its_commit(
-    store: Store, engine: AsyncEngine
-) -> None:
-    async with engine.connect() as connection:
-        outer = await connection.begin()
-        async with AsyncSession(connection, join_transaction_mode="create_savepoint") as session:
-            async with store.join(session) as tx:
-                await tx.enqueue("q", 1)
-                session.add(Order(id=1))
-            await session.commit()
-        await outer.rollback()
-
-    assert await payloads(store) == [1]
-
-
-async def test_the_end_of_a_join_is_the_sessions(store: Store, session: AsyncSession) -> None:
-    async with store.join(session) as tx:
-        with pytest.raises(InvalidArgument):
-            await tx.commit()
-        with pytest.raises(InvalidArgument):
-            await tx.rollback()
-        await tx.enqueue("q", 1)
-    await session.commit()
-
-    assert await payloads(store) == [1]
-
-
-def test_sqlalchemy_is_not_imported_by_a_store() -> None:
-    code = (
-        "import asyncio, sys, alkstore_mem\n"
-        "async def main():\n"
-        "    async with alkstore_mem.MemStore() as store:\n"
-        "        try:\n"
-        "            await store.join(object())\n"
-        "        except ValueError:\n"
-        "            print('sqlalchemy' in sys.modules)\n"
-        "asyncio.run(main())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
-    )
-
-    assert done.stdout.strip() == "False"

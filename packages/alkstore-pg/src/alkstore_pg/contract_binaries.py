@@ -28,7 +28,7 @@ ROOM: Final = 2 * 1024**3
 _MACHINE: Final = (
     ("/usr/lib/postgresql", "*/bin"),
     ("/usr", "pgsql-*/bin"),
-    ("/opt/homebrew/opt", "postgresql@*/bin"),
+    ("/opt", "homebrew/opt/postgresql@*/bin"),
     ("/usr/local/opt", "postgresql@*/bin"),
 )
 
