@@ -13,6 +13,7 @@ from broken_network import (
     everything_locked,
     outside,
     terminate,
+    trying,
     until_waiting,
 )
 from every_operation import OPERATIONS, Outside
@@ -31,8 +32,8 @@ def place(server: Server) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def trials(place: str) -> AsyncIterator[Trials]:
-    async with PgStore(place, wait_timeout=5) as store, outside(place) as outsider:
-        yield Trials(store, outsider, place)
+    async with trying(place, wait_timeout=5) as trials:
+        yield trials
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

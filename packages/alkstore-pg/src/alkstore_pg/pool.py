@@ -93,17 +93,24 @@ class Pool:
             with self._ending.awaited():
                 connection: Any = await self._pool.acquire(timeout=limit)
         except TimeoutError as error:
-            busy = len(self.lent)
-            made = DatabaseError(
-                f"postgresql: no connection was free within wait_timeout ({self._limit:g} s), {busy} are in use; "
-                "raise pool_size, or end transactions sooner"
-            )
-            made._is_held_back = True
-            raise made from error
+            raise self._none_free() from error
         except DRIVER as error:
             raise translate(error, writes=False) from error
         self.lent.add(connection)
         return connection  # type: ignore[no-any-return]
+
+    def _none_free(self) -> DatabaseError:
+        busy, size = len(self.lent), self._pool.get_max_size()
+        why = (
+            f"{busy} are in use; raise pool_size, or end transactions sooner"
+            if busy >= size
+            else f"{busy} of {size} are in use, and the server was slow to let others be made"
+        )
+        error = DatabaseError(
+            f"postgresql: no connection was free within wait_timeout ({self._limit:g} s), {why}"
+        )
+        error._is_held_back = True
+        return error
 
     async def take_back(self, connection: Connection, *, reset: bool = False) -> None:
         """Take a connection back. With ``reset`` its user may have changed the session, so that is undone first."""

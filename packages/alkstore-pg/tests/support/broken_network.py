@@ -1,14 +1,17 @@
 """Stores beside a server that is made to fail, and what is to be seen of them afterwards."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import asyncpg
-from every_operation import OPERATIONS, Contents, Outside, Things, contents
+from every_operation import OPERATIONS, RUNNERS, Contents, Outside, Things, contents
+from timed import extended
 
 from alkstore import DatabaseError, LeadershipLost, Store
+from alkstore_pg.engine import PgStore
 
 __all__ = [
     "PATIENCE",
@@ -20,11 +23,17 @@ __all__ = [
     "gone",
     "outside",
     "terminate",
+    "trying",
     "until_waiting",
 ]
 
 PATIENCE: Final = 10.0
 """Seconds after which something that is to end hangs."""
+
+ENOUGH: Final = 0.05
+"""Seconds after which a runner is told to stop."""
+
+_NUMBERS: Final = itertools.count(1)
 
 _BACKENDS: Final = """
 SELECT pid FROM pg_stat_activity
@@ -82,12 +91,13 @@ class Reference:
 
     def judge(self, error: BaseException | None, left: Contents) -> str | None:
         """Say what is wrong with how it ended, and what it left, under a fault; None if nothing is."""
-        states, is_runner = self.states, self.name.endswith("_schedules")
+        states, is_runner = self.states, self.name in RUNNERS
         if left not in states:
-            return f"left {left}, which is none of {states}"
+            return f"left what none of its steps leaves: {[set(left) ^ set(state) for state in states]}"
         if error is None:
-            # A runner is told to stop after a while, whatever it has done by then.
-            return None if left == states[-1] or is_runner else f"ended well and left {left}"
+            # A runner is told to stop after a while, whatever it has done by then; a lock that a block could not free lapses.
+            may_stop = is_runner or self.name == "Store.lock"
+            return None if left == states[-1] or may_stop else f"ended well and left {left}"
         if isinstance(error, LeadershipLost):
             return None if is_runner else f"raised {error!r}"
         if not isinstance(error, DatabaseError) or error.__cause__ is None:
@@ -99,25 +109,32 @@ class Reference:
 
 
 class Trials:
-    """Operations of one store, each on things of its own, and what is found wrong with them."""
+    """Operations of one store, each on things of its own, and what is found wrong with them. Make it by `trying`.
 
-    def __init__(self, store: Store, outsider: Outside, dsn: str) -> None:
+    ``makes`` are those of a store that nothing happens to; None: this is that one.
+    """
+
+    def __init__(self, store: Store, outsider: Outside, dsn: str, makes: "Trials | None" = None) -> None:
         self.store = store
+        self._makes = makes
         self.outsider = outsider
         self._dsn = dsn
-        self._made = 0
         self._references: dict[str, Reference] = {}
 
     async def things(self, name: str) -> Things:
         """Make things for an operation."""
-        self._made += 1
-        things = await Things.made(self.store, f"{name} {self._made}", self._dsn)
+        if self._makes is not None:
+            _ = await self.reference(name)  # not while it runs: what fires schedules fires all that are due
+        maker = self.store if self._makes is None else self._makes.store
+        things = await Things.made(maker, self.store, f"{name} {next(_NUMBERS)}", self._dsn)
         if name.endswith("_schedules"):
             await things.once_due(self.outsider)
         return things
 
     async def reference(self, name: str) -> Reference:
         """Give what an operation leaves where nothing fails."""
+        if self._makes is not None:
+            return await self._makes.reference(name)
         if name not in self._references:
             things = await self.things(name)
             states = [await contents(self.outsider, things.name)]
@@ -126,7 +143,13 @@ class Trials:
                 states.append(await contents(self.outsider, things.name))
 
             things.midway = note
-            await OPERATIONS[name](things)
+            running = asyncio.ensure_future(OPERATIONS[name](things))
+            if name.endswith("_schedules"):  # nothing in it tells us when it has fired
+                async with asyncio.timeout(PATIENCE):
+                    while await contents(self.outsider, things.name) == states[0]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.001)
+                things.stop.cancel()
+            await running
             await note()
             self._references[name] = Reference(name, states)
         return self._references[name]
@@ -155,6 +178,20 @@ async def outside(dsn: str) -> AsyncIterator[Outside]:
         await connection.close()
 
 
+@asynccontextmanager
+async def trying(place: str, through: str | None = None, **options: Any) -> AsyncIterator[Trials]:
+    """Give trials of a store in a database, which it reaches through another DSN perhaps."""
+    dsn = through or place
+    async with (
+        PgStore(extended(place, "application_name=maker")) as maker,
+        PgStore(dsn, **options) as store,
+        outside(place) as outsider,
+    ):
+        yield Trials(store, outsider, dsn, Trials(maker, outsider, place))
+
+
 def begun(name: str, things: Things) -> "asyncio.Future[Any]":
-    """Begin an operation."""
+    """Begin an operation; a runner is told to stop after a while."""
+    if name in RUNNERS:
+        asyncio.get_running_loop().call_later(ENOUGH, things.stop.cancel)
     return asyncio.ensure_future(OPERATIONS[name](things))

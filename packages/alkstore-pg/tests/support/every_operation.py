@@ -9,17 +9,24 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from alkstore import Closed, JobHandle, Lock, Queue, StopToken, Store, Stream, Tx
-from alkstore_pg.errors import DRIVER
+from alkstore_pg.errors import DRIVER, translate
 
-__all__ = ["LEASE", "OPERATIONS", "READS", "Contents", "Operation", "Outside", "Things", "contents"]
+__all__ = [
+    "LEASE",
+    "OPERATIONS",
+    "READS",
+    "RUNNERS",
+    "Contents",
+    "Operation",
+    "Outside",
+    "Things",
+    "contents",
+]
 
 LONG: Final = 3_600
 """Seconds of a claim or a lock that is not to end within a test."""
 
 LEASE: Final = "__alkstore_scheduler"
-
-ENOUGH: Final = 0.05
-"""Seconds after which a runner is told to stop."""
 
 Contents: TypeAlias = tuple[tuple[object, ...], ...]
 Outside: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -27,11 +34,12 @@ Outside: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 @dataclass
 class Things:
-    """What an operation works on; made by the store whose operation it is.
+    """What an operation works on. Another store makes it, whose connections nothing happens to.
 
     Attributes:
         dsn: Where the application's own connection goes.
         midway: Is called between two commits of one operation.
+        stop: Ends what runs for ever.
     """
 
     store: Store
@@ -42,18 +50,22 @@ class Things:
     held: JobHandle
     lock: Lock
     midway: Callable[[], Awaitable[object]] = field(default=lambda: asyncio.sleep(0))
+    stop: StopToken = field(default_factory=StopToken)
 
     @classmethod
-    async def made(cls, store: Store, name: str, dsn: str) -> "Things":
+    async def made(cls, maker: Store, store: Store, name: str, dsn: str) -> "Things":
         (ready, dead, held), lock, *_ = await asyncio.gather(
-            _three_jobs(store.queue(name, visibility_timeout=LONG)),
-            store.try_lock(f"{name} held", LONG),
-            store.outbox(name).enqueue("entry"),
-            _two_events(store.stream(name)),
-            store.schedule(name, "@every 1h", name, "tick"),
+            _three_jobs(maker.queue(name, visibility_timeout=LONG)),
+            maker.try_lock(f"{name} held", LONG),
+            maker.outbox(name).enqueue("entry"),
+            _two_events(maker.stream(name)),
+            maker.schedule(name, "@every 1h", name, "tick"),
         )
         assert lock is not None
-        return cls(store, name, dsn, ready, dead, held, lock)
+        handle = JobHandle(store, held._record)
+        return cls(
+            store, name, dsn, ready, dead, handle, Lock(store, lock.name, lock.fence, lock._expires_at)
+        )
 
     async def once_due(self, outsider: Outside) -> None:
         """Let the schedule be due, and nobody lead."""
@@ -140,13 +152,11 @@ async def _deliver(things: Things) -> None:
 
 
 async def _run_outbox(things: Things) -> None:
-    stop = StopToken()
-
     async def deliver(handle: JobHandle) -> None:
         await things.midway()
-        stop.cancel()
+        things.stop.cancel()
 
-    await things.store.outbox(things.name).run(deliver, stop=stop)
+    await things.store.outbox(things.name).run(deliver, stop=things.stop)
 
 
 async def _receive(things: Things) -> None:
@@ -173,24 +183,6 @@ async def _lock(things: Things) -> None:
 
 async def _take(things: Things) -> None:
     assert await things.store.try_lock(things.name, LONG)
-
-
-async def _run_schedules(things: Things) -> None:
-    stop = StopToken()
-    timer = asyncio.get_running_loop().call_later(ENOUGH, stop.cancel)
-    try:
-        await things.store.run_schedules(stop)
-    finally:
-        timer.cancel()
-
-
-async def _supervise_schedules(things: Things) -> None:
-    stop = StopToken()
-    timer = asyncio.get_running_loop().call_later(ENOUGH, stop.cancel)
-    try:
-        await things.store.supervise_schedules(stop)
-    finally:
-        timer.cancel()
 
 
 async def _write(tx: Tx, things: Things) -> None:
@@ -229,27 +221,18 @@ async def _roll_back(things: Things) -> None:
 
 
 async def _join(things: Things) -> None:
-    # The application's own connection fails by its library's errors, which are not ours to make better.
     try:
         connection = await asyncpg.connect(
-            things.dsn, timeout=5, server_settings={"application_name": "alkstore"}
+            things.dsn, timeout=1, server_settings={"application_name": "alkstore"}
         )
-    except DRIVER:
-        return
-    try:
-        transaction = connection.transaction()
         try:
-            await transaction.start()
-        except DRIVER:
-            return
-        async with things.store.join(connection) as tx:
-            await _write(tx, things)
-        try:
-            await transaction.commit()
-        except DRIVER:
-            return
-    finally:
-        connection.terminate()
+            async with connection.transaction(), things.store.join(connection) as tx:
+                await _write(tx, things)
+        finally:
+            connection.terminate()
+    except DRIVER as error:
+        # The application's own connection fails by its library's errors, which are not ours to make better.
+        raise translate(error, writes=True) from error
 
 
 Operation: TypeAlias = Callable[[Things], Awaitable[object]]
@@ -309,10 +292,13 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "Store.schedule": lambda it: it.store.schedule(it.name, "@every 2h", it.name, "tick"),
     "Store.unschedule": lambda it: it.store.unschedule(it.name),
     "Store.tick_schedules": lambda it: it.store.tick_schedules(),
-    "Store.run_schedules": _run_schedules,
-    "Store.supervise_schedules": _supervise_schedules,
+    "Store.run_schedules": lambda it: it.store.run_schedules(it.stop),
+    "Store.supervise_schedules": lambda it: it.store.supervise_schedules(it.stop),
     "Store.begin_tx": _write_in_a_transaction,
     "Tx": _all_in_a_transaction,
     "Tx.rollback": _roll_back,
     "Store.join": _join,
 }
+
+RUNNERS: Final = ("Outbox.run", "Store.run_schedules", "Store.supervise_schedules")
+"""What runs until it is told to stop."""
