@@ -127,10 +127,14 @@ class Pool:
 
     def spawn(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
         """Run what must be done though its caller is cancelled: the end of a transaction. `close` waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(self._counted(work))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
+
+    async def _counted(self, work: Coroutine[object, object, T]) -> T:
+        with self._traffic:
+            return await work
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
