@@ -44,7 +44,10 @@ ENOUGH_LOOKS: Final = 5
 """Looks in a row at a store's work that waits for locks or connections, after which those are an open transaction's."""
 
 MANY_LOOKS: Final = 20
-"""Looks in a row at work of which nobody knows what it waits for: most likely for the machine."""
+"""Looks in a row at work of which nobody knows what it waits for: for the machine, or the case lets it stand still."""
+
+MORE_LOOKS: Final = 100
+"""The same where a connection is being made, which the server does not show before it is there."""
 
 LONGEST_HEARING: Final = 2.0
 """Seconds of real time for what a listener is to hear; where its server is away it hears nothing."""
@@ -222,29 +225,28 @@ class PgFactory:
     async def _end_of_work(self, store: SuiteStore, engine: PgEngine) -> None:
         for link in cancelling(engine):
             await faults.bounded(link.run(_nothing, reads=True), LONGEST_HEARING)
-        turns = looks = idle = 0
         traffic = engine.traffic
-        while traffic.in_hand and looks < ENOUGH_LOOKS and idle < MANY_LOOKS:
+        turns = looks = 0
+        while traffic.in_hand:
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
             turns += 1
             if turns <= QUICK_TURNS:
                 continue
-            is_held, is_at_work = self._progress(store, engine)
-            looks = looks + 1 if is_held and not is_at_work else 0
-            idle = 0 if is_at_work else idle + 1
+            is_held, is_at_work = self._progress(engine)
+            looks = 0 if is_at_work else looks + 1
             state = traffic.in_hand, traffic.done, is_held
-            if not is_at_work and self._stuck.get(store) == state:
+            if looks and self._stuck.get(store) == state:
                 return  # as the last time: most likely a task that the case lets stand still
-            if looks == ENOUGH_LOOKS or idle == MANY_LOOKS:
+            if looks >= (ENOUGH_LOOKS if is_held else MORE_LOOKS if store.cord.dials else MANY_LOOKS):
                 self._stuck[store] = state
+                return
 
-    def _progress(self, store: SuiteStore, engine: PgEngine) -> tuple[bool, bool]:
+    def _progress(self, engine: PgEngine) -> tuple[bool, bool]:
         """Say whether anything waits for somebody's end, and whether anything goes on."""
         if self.outsider.is_away:
             return True, False
         is_held, is_at_work = self.outsider.progress()
-        is_full = len(engine._pool.lent) >= engine._options.pool_size
-        return is_held or is_full, is_at_work or bool(store.cord.dials)
+        return is_held or len(engine._pool.lent) >= engine._options.pool_size, is_at_work
 
     # ---------------------------------------------------------------- what not every engine has
 

@@ -1,8 +1,9 @@
 """What the contract suite lets go wrong: brought about by the server, by its end, or at the ends of a store's connections."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import psycopg
@@ -163,15 +164,17 @@ async def storage_away(where: Broken, store: SuiteStore) -> AsyncIterator[None]:
         outsider.set_clock()
     if where.place.is_pooled:
         # The pooler goes on refusing for a while, and the next case is to begin with everything as it should be.
-        await _until(lambda: _lets_in(where.place.dsn))
+        # In a thread: the stores are to learn meanwhile which of their connections it has closed.
+        await asyncio.to_thread(_be_let_in, where.place.dsn)
 
 
-def _lets_in(dsn: str) -> bool:
-    try:
-        psycopg.connect(dsn).close()
-    except psycopg.OperationalError:
-        return False
-    return True
+def _be_let_in(dsn: str) -> None:
+    for _ in range(MOST_LOOKS):
+        with suppress(psycopg.OperationalError), closing(psycopg.connect(dsn, autocommit=True)) as connection:
+            connection.execute("SELECT 1", prepare=False)
+            return
+        time.sleep(LOOK_AGAIN)
+    raise RuntimeError("the pooler lets nobody in")
 
 
 @asynccontextmanager

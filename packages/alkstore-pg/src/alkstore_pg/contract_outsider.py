@@ -83,9 +83,10 @@ FROM pg_catalog.pg_stat_activity
 WHERE datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() AND backend_type = 'client backend'
 """
 
+# One that waits for its client in the middle of a statement waits for a task that stands still.
 PROGRESS: Final = f"""
 SELECT coalesce(bool_or(wait_event_type = 'Lock'), false),
-    coalesce(bool_or(state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'), false)
+    coalesce(bool_or(state = 'active' AND coalesce(wait_event_type, '') NOT IN ('Lock', 'Client')), false)
 {SESSIONS}
 """
 
