@@ -6,7 +6,7 @@ import pytest
 
 from alkstore import Closed, DatabaseError
 from alkstore_pg.contract_proxy import Proxy
-from alkstore_pg.link import Link, Traffic
+from alkstore_pg.link import Guest, Link, Operation, Traffic
 from alkstore_pg.session import Row, Schema, Session
 
 TABLE = "CREATE TABLE note (id bigint PRIMARY KEY, text text)"
@@ -258,3 +258,40 @@ async def test_who_only_stood_in_line_knows_that_nothing_was_done(dialler: Diall
         await second
     assert not caught.value.outcome_unknown
     await link.close()
+
+
+class Elsewhere:
+    """A place of one's own, which may be connected or not."""
+
+    def __init__(self) -> None:
+        self.is_connected = False
+        self.times = 0
+
+    async def run(self, operation: Operation[int], *, reads: bool = False) -> int:
+        self.times += 1
+        return self.times
+
+
+async def test_a_guest_makes_no_connection_while_its_host_is_idle(link: Link) -> None:
+    own = Elsewhere()
+    guest = Guest(link, own)
+    await guest.run(one)
+    assert own.times == 1, "the host has no connection either, so each makes its own"
+    await link.run(one)
+    await guest.run(one)
+    assert own.times == 1
+    own.is_connected = True
+    await guest.run(one)
+    assert own.times == 2
+
+
+async def test_a_guest_does_not_stand_in_its_hosts_line(link: Link, dialler: Dialler) -> None:
+    own = Elsewhere()
+    await link.run(one)
+    busy = asyncio.create_task(link.run(sleep_for_ever))
+    await asleep(dialler)
+    assert await Guest(link, own).run(one) == 1
+    assert own.times == 1
+    busy.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await busy

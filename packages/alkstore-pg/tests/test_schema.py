@@ -335,7 +335,7 @@ async def test_preparing_twice_on_one_pool_changes_nothing(dsn: str) -> None:
     options = Options.checked(dsn)
     async with pool_of(options) as pool:
         for _ in range(2):
-            await prepare(pool, options, ServerClock())
+            await prepare(pool, pool, options, ServerClock())
 
 
 # ---------------------------------------------------------------- the command line

@@ -227,7 +227,7 @@ async def test_a_role_whose_settings_cannot_work_is_refused_at_open(
 async def test_opening_tells_the_clock_what_time_it_is_there(dsn: str) -> None:
     options, clock = Options.checked(dsn), ServerClock()
     async with pool_of(options) as pool:
-        await prepare(pool, options, clock)
+        await prepare(pool, pool, options, clock)
 
         ((before,),) = await pool.run(lambda on: on.fetch("SELECT {schema}.now()"))
         between = clock.now()

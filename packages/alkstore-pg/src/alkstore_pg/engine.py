@@ -44,10 +44,10 @@ from alkstore_pg import stream as _stream
 from alkstore_pg import wake as _wake
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.join import JoinedTransaction
-from alkstore_pg.link import Link, Traffic
+from alkstore_pg.link import Guest, Link, Traffic
 from alkstore_pg.mark import Marks
 from alkstore_pg.pool import Pool
-from alkstore_pg.session import Session
+from alkstore_pg.session import Session, milliseconds
 from alkstore_pg.stream import StreamKeys
 from alkstore_pg.surroundings import OPTIONS, Options, apply, prepare, write_script
 from alkstore_pg.transaction import PgTransaction
@@ -71,19 +71,21 @@ OMITTED: Final[Mapping[str, str]] = {
 class PgEngine:
     """`alkstore.engine.Engine` on one schema. Make it by `open`."""
 
-    def __init__(self, options: Options, pool: Pool, clock: ServerClock, traffic: Traffic) -> None:
-        schema, wait_timeout = options.schema, options.wait_timeout
+    def __init__(
+        self, options: Options, writer: Link, pool: Pool, clock: ServerClock, traffic: Traffic
+    ) -> None:
         self.traffic: Final = traffic
         self.clock: Final = clock
         self._options = options
         self._pool = pool
-        make = partial(Link, options.dial, schema, wait_timeout=wait_timeout, traffic=traffic)
-        self._writer, self._claimer = make(), make()
+        self._writer, self._claimer = writer, _link(options, traffic)
+        self._claims = Guest(self._writer, self._claimer)
+        self._reads = Guest(self._writer, pool)
         self.wakes: Final = Wakes(options, clock, self._writer)
         self._marks = Marks()
         # Not the pool, whose every connection may be lent to a transaction that waits for just this.
-        self._streams = StreamKeys(self._claimer)
-        self._patience = round(wait_timeout * 1_000)
+        self._streams = StreamKeys(self._claims)
+        self._patience = milliseconds(options.wait_timeout)
         self._begun = 0
         self._is_closed = False
 
@@ -97,6 +99,7 @@ class PgEngine:
             SchemaMismatch: The schema was written by a newer version.
         """
         traffic = Traffic()
+        writer = _link(options, traffic)
         pool = await Pool.open(
             options.dial,
             options.schema,
@@ -105,11 +108,12 @@ class PgEngine:
             traffic=traffic,
         )
         try:
-            await prepare(pool, options, clock)
+            await prepare(writer, pool, options, clock)
         except BaseException:
+            await writer.close()
             await pool.close()
             raise
-        return cls(options, pool, clock, traffic)
+        return cls(options, writer, pool, clock, traffic)
 
     @property
     def traits(self) -> Traits:
@@ -136,7 +140,9 @@ class PgEngine:
             self._marks.stir(job.queue for job in jobs if job.run_at is not None)
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
-        return await self._pool.run(lambda on: _queue.find(on, queue, where), reads=True)
+        # A page of what is looked for by its text may take its time.
+        place = self._pool if where.ids is None else self._reads
+        return await place.run(lambda on: _queue.find(on, queue, where), reads=True)
 
     async def count_jobs(self, queue: str) -> JobCounts:
         return await self._pool.run(lambda on: _queue.count(on, queue), reads=True)
@@ -148,7 +154,7 @@ class PgEngine:
             while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
                 plan = self._marks.plan(queue)
                 take = partial(_queue.claim, queue=queue, worker_ids=worker_ids, plan=plan)
-                answer = await self._claimer.run(take)
+                answer = await self._claims.run(take)
                 self.clock.heard(answer.now, answer.sent, answer.received)
                 self._marks.learn(queue, plan, answer)
                 claimed = answer.claimed
@@ -160,8 +166,10 @@ class PgEngine:
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         woken = _queue.woken_by_settles(settles, self.clock.now())
         try:
+            settle = partial(_queue.settle, settles=settles, patience=self._patience)
+            learn, begun = self.clock.learn, partial(_queue.settled_at, settles)
             return await self._write(
-                self._writer, lambda on, texts: _queue.settle(on, settles, texts, self._patience), woken
+                self._writer, lambda on, texts: learn(settle(on, texts=texts), begun), woken
             )
         finally:
             self._marks.stir(each.queue for each in settles if isinstance(each, Release))
@@ -186,14 +194,14 @@ class PgEngine:
         key = await self._streams.find(stream)
         if key is None:
             return ()
-        page = await self._pool.run(lambda on: _stream.read(on, stream, key, after, limit), reads=True)
+        page = await self._reads.run(lambda on: _stream.read(on, stream, key, after, limit), reads=True)
         if page.is_held_back:
             self.wakes.look_again(stream)
         return page.events
 
     async def read_head(self, stream: str) -> int:
         key = await self._streams.find(stream)
-        return 0 if key is None else await self._pool.run(lambda on: _stream.head(on, key), reads=True)
+        return 0 if key is None else await self._reads.run(lambda on: _stream.head(on, key), reads=True)
 
     async def trim_events(self, stream: str, horizon: int) -> int:
         key = await self._streams.find(stream)
@@ -203,7 +211,7 @@ class PgEngine:
         key = await self._streams.find(stream)
         if key is None:
             return {}
-        return await self._pool.run(lambda on: _stream.offsets(on, key, consumer), reads=True)
+        return await self._reads.run(lambda on: _stream.offsets(on, key, consumer), reads=True)
 
     async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
         key = (await self._streams.made({stream}))[stream]
@@ -222,17 +230,19 @@ class PgEngine:
     # ------------------------------------------------------------ locks
 
     async def take_lock(self, name: str, ttl: int) -> Taken:
-        return await self._pool.run(lambda on: _lock.take(on, name, ttl, self._patience))
+        take = partial(_lock.take, name=name, ttl=ttl, patience=self._patience)
+        begun = partial(_lock.taken_at, ttl=ttl)
+        return await self._pool.run(lambda on: self.clock.learn(take(on), begun))
 
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
+        renew = partial(_lock.renew, name=name, fence=fence, ttl=ttl, patience=self._patience)
+        learn, begun = self.clock.learn, partial(_lock.renewed_at, ttl=ttl)
         return await self._write(
-            self._pool,
-            lambda on, texts: _lock.renew(on, name, fence, ttl, texts, self._patience),
-            _lock.woken_by(name),
+            self._pool, lambda on, texts: learn(renew(on, texts=texts), begun), _lock.woken_by(name)
         )
 
     async def list_locks(self) -> Sequence[LockRecord]:
-        return await self._pool.run(_lock.held, reads=True)
+        return await self._reads.run(_lock.held, reads=True)
 
     # ------------------------------------------------------------ schedules
 
@@ -259,7 +269,7 @@ class PgEngine:
         return await self._write(self._pool, operation, woken)
 
     async def list_schedules(self) -> Sequence[ScheduleRecord]:
-        return await self._pool.run(_schedule.all, reads=True)
+        return await self._reads.run(_schedule.all, reads=True)
 
     # ------------------------------------------------------------ transactions and life
 
@@ -273,7 +283,7 @@ class PgEngine:
         return await PgTransaction.begin(self, label)
 
     async def list_names(self) -> Names:
-        return await self._pool.run(_names, reads=True)
+        return await self._reads.run(_names, reads=True)
 
     async def aclose(self) -> None:
         if self._is_closed:
@@ -392,6 +402,10 @@ def _options(url: str, options: Mapping[str, object]) -> Options:
 def _open(url: str, options: Mapping[str, object]) -> PgStore:
     # Core let only known names through; the constructor judges their values.
     return PgStore(url, **options)  # type: ignore[arg-type]
+
+
+def _link(options: Options, traffic: Traffic) -> Link:
+    return Link(options.dial, options.schema, wait_timeout=options.wait_timeout, traffic=traffic)
 
 
 async def _names(on: Session) -> Names:

@@ -6,7 +6,7 @@ link to itself. Operations on a link follow each other in the order in which the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -14,7 +14,7 @@ from alkstore_pg.ending import Ending
 from alkstore_pg.errors import DRIVER, is_repeatable, silent, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
 
-__all__ = ["Dial", "DriverSession", "Link", "Operation", "Traffic", "is_ours"]
+__all__ = ["Dial", "DriverSession", "Guest", "Link", "Operation", "Place", "Traffic", "is_ours"]
 
 T = TypeVar("T")
 
@@ -136,9 +136,45 @@ class Link:
                     raise translate(error, writes=False) from error
         return session
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that is not known to be lost."""
+        return self._session is not None and not self._session.connection.is_closed()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether an operation would run at once, on a connection that is there."""
+        return self.is_connected and not self._line.locked()
+
     async def close(self) -> None:
         """End the connection, whatever it is doing: what waits for its answer gets `DatabaseError`."""
         self._ending.reach()
         session, self._session = self._session, None
         if session is not None:
             session.connection.terminate()
+
+
+class Place(Protocol):
+    """Where operations that commit by themselves can run: a link, or the pool."""
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    async def run(self, operation: Operation[T], *, reads: bool = False) -> T: ...
+
+
+class Guest:
+    """A place that makes no connection of its own as long as another link is idle: a store that does little has few.
+
+    For short operations that wait for no row: whoever the link belongs to waits for them.
+    """
+
+    def __init__(self, host: Link, own: Place) -> None:
+        self._host = host
+        self._own = own
+
+    async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
+        """Run an operation as `Link.run` does."""
+        if self._host.is_idle and not self._own.is_connected:
+            return await self._host.run(operation, reads=reads)
+        return await self._own.run(operation, reads=reads)

@@ -50,6 +50,11 @@ class Pool:
         pool = await asyncpg.create_pool(min_size=0, max_size=size, **arguments)
         return cls(pool, schema, wait_timeout, traffic)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection is there that nobody uses."""
+        return self._pool.get_idle_size() > 0
+
     async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
         """Run an operation that commits by itself, as `Link.run` does; many may run at once.
 

@@ -18,7 +18,7 @@ from alkstore_pg import schema as _schema
 from alkstore_pg import stream as _stream
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.dsn import SSL_MODES, Address
-from alkstore_pg.link import Connection, Traffic
+from alkstore_pg.link import Connection, Place, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.schema import Found
 from alkstore_pg.session import Schema, Session
@@ -188,7 +188,7 @@ def _without(text: str, secrets: tuple[str, ...]) -> str:
 # ---------------------------------------------------------------- opening
 
 
-async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
+async def prepare(link: Place, pool: Pool, options: Options, clock: ServerClock) -> None:
     """Look whether server, role and schema will do, tell the clock what time it is there, bring the schema up to date.
 
     Raises:
@@ -208,9 +208,9 @@ async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
         clock.heard(found.now, sent, loop.time())
         return found
 
-    found = await pool.run(look, reads=True)
+    found = await link.run(look, reads=True)
     check(found, schema)
-    lacking = await pool.run(lambda on: _schema.pending(on, found), reads=True)
+    lacking = await link.run(lambda on: _schema.pending(on, found), reads=True)
     if lacking and not options.migrate:
         raise DatabaseError(
             f"postgresql: schema {show(schema.name)} has version {lacking[0].version - 1}, this engine needs "
@@ -218,7 +218,7 @@ async def prepare(pool: Pool, options: Options, clock: ServerClock) -> None:
         )
     if lacking:
         await _schema.migrate(pool, schema, wait_timeout=options.wait_timeout, random=options.random)
-    await pool.run(_stream.catch_up)
+    await link.run(_stream.catch_up)
 
 
 async def apply(options: Options) -> Sequence[Migration]:

@@ -122,7 +122,7 @@ class Told:
 async def timed(dsn: str, schema: str = "alkstore") -> AsyncIterator[Timed]:
     options = Options.checked(dsn, schema=schema, random=random.Random(1)).waiting(10.0)
     async with pool_of(options) as pool:
-        await prepare(pool, options, ServerClock())
+        await prepare(pool, pool, options, ServerClock())
         it = Timed(options, pool)
         await it.sql("CREATE TABLE {schema}.test_now AS SELECT 100::bigint AS instant")
         await it.sql(_NOW)
