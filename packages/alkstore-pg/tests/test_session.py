@@ -1,7 +1,7 @@
 import pytest
 
 from alkstore import InvalidArgument
-from alkstore_pg.session import Schema
+from alkstore_pg.session import Schema, milliseconds
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,11 @@ async def test_a_statement_names_the_schema_whatever_is_in_its_name(name: str, d
 def test_a_statement_is_made_once() -> None:
     schema = Schema("alkstore")
     assert schema.render("SELECT {schema}.now()") is schema.render("SELECT {schema}.now()")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0, 1), (0.0004, 1), (0.1, 100), (30.0, 30_000), (3e6, 2**31 - 1), (9e12, 2**31 - 1)],
+)
+def test_a_wait_is_one_that_lock_timeout_takes(seconds: float, expected: int) -> None:
+    assert milliseconds(seconds) == expected

@@ -8,12 +8,14 @@ set, or that the two drifted apart: they begin anew.
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from alkstore.clock import LONGEST_SLEEP, Timer
 
 __all__ = ["ServerClock"]
+
+T = TypeVar("T")
 
 SECOND: Final = 1_000_000
 
@@ -38,6 +40,16 @@ class ServerClock:
             self._least, self._most = least, most
         else:
             self._least, self._most = max(self._least, least), min(self._most, most)
+
+    async def learn(self, answer: Awaitable[T], told: Callable[[T], int | None]) -> T:
+        """Await an answer, and learn from the instant at which the server began on it, if ``told`` finds one in it."""
+        time = asyncio.get_running_loop().time
+        sent = time()
+        found = await answer
+        received = time()
+        if (now := told(found)) is not None:
+            self.heard(now, sent, received)
+        return found
 
     def now(self) -> int:
         """Give the server's present instant, or one that it passed no longer ago than its answers take.

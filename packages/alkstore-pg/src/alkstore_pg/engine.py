@@ -167,9 +167,9 @@ class PgEngine:
         woken = _queue.woken_by_settles(settles, self.clock.now())
         try:
             settle = partial(_queue.settle, settles=settles, patience=self._patience)
-            learn, begun = self.clock.learn, partial(_queue.settled_at, settles)
+            learn, at = self.clock.learn, partial(_queue.settled_at, settles)
             return await self._write(
-                self._writer, lambda on, texts: learn(settle(on, texts=texts), begun), woken
+                self._writer, lambda on, texts: learn(settle(on, texts=texts), at), woken
             )
         finally:
             self._marks.stir(each.queue for each in settles if isinstance(each, Release))

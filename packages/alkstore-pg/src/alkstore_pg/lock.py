@@ -5,10 +5,11 @@ from typing import Final
 
 from alkstore import statements
 from alkstore.engine import LockRecord, Taken, Topic, TopicKind
+from alkstore.numbers import MAX_INSTANT
 from alkstore_pg.session import Session
 from alkstore_pg.wake import Woken
 
-__all__ = ["held", "renew", "take", "woken_by"]
+__all__ = ["held", "renew", "renewed_at", "take", "taken_at", "woken_by"]
 
 _SQL: Final = statements.load("alkstore_pg", "lock")
 
@@ -16,6 +17,20 @@ _SQL: Final = statements.load("alkstore_pg", "lock")
 def woken_by(name: str) -> Sequence[Woken]:
     """Say whom an end that comes sooner concerns."""
     return (Woken(Topic(TopicKind.LOCK, name)),)
+
+
+def taken_at(taken: Taken, ttl: int) -> int | None:
+    """Give the instant at which a lock was taken; None if that is not known."""
+    return None if taken.fence is None else renewed_at(taken.expires_at, ttl)
+
+
+def renewed_at(end: int | None, ttl: int) -> int | None:
+    """Give the instant from which a lease was given until ``end``; None if that is not known.
+
+    Who renews sleeps until an instant that he was given: by a clock that was not told of a step of the server's it would
+    be long past, and the lease be given up for lost, or renewed without a pause.
+    """
+    return None if end is None or end >= MAX_INSTANT else end - ttl
 
 
 async def take(on: Session, name: str, ttl: int, patience: int) -> Taken:

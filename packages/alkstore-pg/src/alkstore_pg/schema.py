@@ -20,7 +20,7 @@ from alkstore.migrations import Migration
 from alkstore_pg.errors import DRIVER, is_repeatable, translate
 from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.pool import Pool
-from alkstore_pg.session import Schema, Session
+from alkstore_pg.session import Schema, Session, milliseconds
 
 __all__ = ["MIGRATIONS", "TABLES", "Found", "grants", "look", "migrate", "pending", "script"]
 
@@ -118,13 +118,13 @@ async def _attempt(
         await transaction.start()
         on = DriverSession(connection, schema)
         await on.fetch(_SQL["own_names"])
-        await on.fetch(_SQL["patience"], _milliseconds(seconds_left))
+        await on.fetch(_SQL["patience"], milliseconds(seconds_left))
         await on.fetch(_SQL["turn"], _key(schema))
         # Somebody else may have done it while we waited.
         found = await look(on, schema)
         lacking = await pending(on, found, known)
         if lacking:
-            await on.fetch(_SQL["patience"], _milliseconds(min(seconds_left, TABLE_PATIENCE)))
+            await on.fetch(_SQL["patience"], milliseconds(min(seconds_left, TABLE_PATIENCE)))
             await _apply(connection, schema, found, lacking)
         await transaction.commit()
         return lacking
@@ -152,11 +152,6 @@ def _framed(found: Found, lacking: Sequence[Migration]) -> Iterator[str]:
         yield _SQL["make_list"]
     for migration in lacking:
         yield from migration.statements
-
-
-def _milliseconds(seconds: float) -> int:
-    # 0 would be for ever.
-    return max(round(seconds * 1_000), 1)
 
 
 def _key(schema: Schema) -> int:

@@ -11,13 +11,21 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from alkstore.errors import InvalidArgument, show
 
-__all__ = ["LONGEST_NAME", "Row", "Schema", "Session"]
+__all__ = ["LONGEST_NAME", "Row", "Schema", "Session", "milliseconds"]
 
 Row: TypeAlias = Sequence[Any]
 """A row's columns by position."""
 
 LONGEST_NAME: Final = 40
 """Bytes. PostgreSQL cuts names at 63, and what is derived from this one must fit too (DUR-10)."""
+
+
+LONGEST_LOCK_TIMEOUT: Final = 2**31 - 1
+
+
+def milliseconds(seconds: float) -> int:
+    """Give what ``lock_timeout`` takes for so many seconds: to it 0 would be for ever, and it knows 24 days at most."""
+    return round(min(max(seconds * 1_000, 1), LONGEST_LOCK_TIMEOUT))
 
 
 class Schema:
