@@ -29,7 +29,7 @@ PAYLOADS: Final = (None, 1, "x", "a\0b", [1.5, None], {"k": -0.0}, 2**200)
 ERRORS: Final = (None, "boom", "", "a\0b\ud800", "é" * 9000)
 SPECS: Final = ("@every 1s", "@every 3s", "@every 36500d")
 CHANNELS: Final = ("n", "N", "🙂" * 63 + "abc", "🙂" * 63 + "abd")
-HEADERS: Final = (None, None, {"trace": "é"}, {"\n": "", "b": "a\0b", "a": "'\\%"})
+HEADERS: Final = (None, None, {"trace": "é"}, {"b\n": "", "é": "a\0b", "a": "'\\%"})
 
 
 class Drawing(random.Random):
