@@ -1,9 +1,9 @@
 """The stores that the suite opens: on its clock, and with every connection of theirs in its hand."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from alkstore.engine import Engine
 from alkstore.testing import ManualClock
@@ -14,12 +14,18 @@ from alkstore_pg.surroundings import Options
 
 __all__ = ["Cord", "Host", "SuiteClock", "SuiteStore", "cancelling", "engine_of"]
 
+T = TypeVar("T")
+
 
 class SuiteClock(ManualClock):
     """The server's clock as a process knows it, while the suite moves both."""
 
     def heard(self, now: int, sent: float, received: float) -> None:
         """Learn nothing: the suite tells."""
+
+    async def learn(self, answer: Awaitable[T], told: Callable[[T], int | None]) -> T:
+        """Await an answer."""
+        return await answer
 
 
 class Cord:
