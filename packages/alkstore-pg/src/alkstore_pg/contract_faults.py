@@ -133,10 +133,11 @@ async def read_only(where: Broken, store: SuiteStore) -> AsyncIterator[None]:
 
 
 async def _cut_off(where: Broken, store: SuiteStore) -> None:
+    before = store.cord.connections
     where.outsider.terminate(where.outsider.sessions())
     if not where.place.is_pooled:
         # Or the next call would find out that its connection is gone, and not what this is about.
-        await _until(lambda: not store.cord.connections)
+        await _until(lambda: all(connection.is_closed() for connection in before))
 
 
 async def _until(it_is_so: Callable[[], bool]) -> None:
