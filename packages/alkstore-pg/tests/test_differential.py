@@ -5,6 +5,7 @@ is the oracle for what two stores keep in one schema, and remember of it. The se
 import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Final
 
 import pytest
@@ -34,7 +35,7 @@ class ServersClock(SuiteClock):
         self._outsider = outsider
         outsider.set_clock(self._now)
 
-    async def advance(self, by: float) -> None:  # type: ignore[override]  # steps are drawn in seconds
+    async def advance(self, by: float | timedelta) -> None:
         to = shift(self._now, duration(by, "by"))
         self._outsider.set_clock(to)
         await self.set(to_datetime(to))

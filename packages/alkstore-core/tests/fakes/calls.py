@@ -47,6 +47,15 @@ class Drawing(random.Random):
         return Drawing(self.random(), self._queues)
 
 
+def step(side: Side, rng: random.Random) -> timedelta:
+    """Draw a step of the clock, or a way to one of the instants at which something happens."""
+    seconds, beside, drawn = rng.choice(STEPS), rng.choice((-1, 0, 0, 1)), rng.random()
+    if not side.edges or drawn < 0.6:
+        return timedelta(seconds=seconds)
+    edge = side.edges[int((drawn - 0.6) / 0.4 * len(side.edges))]
+    return edge - side.clock.datetime + timedelta(microseconds=beside)
+
+
 def at(side: Side, which: str | None) -> datetime | None:
     now = side.clock.datetime
     if which == "soon":
@@ -113,11 +122,14 @@ async def claim_waiting(side: Side, rng: random.Random) -> object:
 
 async def settle(side: Side, rng: random.Random) -> object:
     which, verb, drawn = rng.random(), rng.randrange(8), rng.random()
+    is_last_moment, beside = rng.random() < 0.3, rng.choice((-1, 0))
     error, delay, window = rng.choice(ERRORS), rng.choice(DELAYS), rng.choice((None, *SPANS))
     if not side.held:
         return None
     # The last ones most: they are the ones whose claims are live.
     handle = side.held[-1 - int(which**2 * len(side.held))].handle
+    if is_last_moment and side.is_near(end := handle.job.deadline):
+        await side.clock.advance(end - side.clock.datetime + timedelta(microseconds=beside))
     if verb == 0:
         return await handle.ack()
     if verb in (1, 2):
@@ -265,6 +277,7 @@ async def take_lock(side: Side, rng: random.Random) -> object:
         lock = await side.store.try_lock(name, ttl)
     if lock is not None:
         side.locks.append(lock)
+        side.visit(_after(side, ttl))
     return None if lock is None else (lock.name, lock.fence, lock.held)
 
 
@@ -273,7 +286,14 @@ async def use_lock(side: Side, rng: random.Random) -> object:
     if not side.locks:
         return None
     lock = side.locks[-1 - int(which**2 * len(side.locks))]
-    return await (lock.release() if releases else lock.renew(ttl)), lock.held
+    has_landed = await (lock.release() if releases else lock.renew(ttl))
+    if has_landed and not releases:
+        side.visit(_after(side, ttl))
+    return has_landed, lock.held
+
+
+def _after(side: Side, seconds: float) -> datetime | None:
+    return side.clock.datetime + timedelta(seconds=seconds) if seconds < 3600 else None
 
 
 async def schedule(side: Side, rng: random.Random) -> object:
@@ -290,6 +310,7 @@ async def schedule(side: Side, rng: random.Random) -> object:
         priority=rng.choice(PRIORITIES),
         **some_options(rng),
     )
+    side.visit(made.next_fire_at)
     return made.name, made.spec, made.opts, made.anchor, made.next_fire_at
 
 

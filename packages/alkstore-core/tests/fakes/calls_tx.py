@@ -14,12 +14,12 @@ from calls import (
     PAYLOADS,
     PRIORITIES,
     QUEUES,
-    STEPS,
     STREAMS,
     WORKERS,
     Drawing,
     job_options,
     some_options,
+    step,
 )
 from sides import Side, answered
 
@@ -37,7 +37,7 @@ async def transact(side: Side, rng: Drawing) -> object:
             call = rng.choice(_calls(side, lands))
             answers.append((call.__name__, await answered(partial(call, side, tx, rng.nested()))))
             if rng.random() < 0.2:
-                await side.clock.advance(rng.choice(STEPS))
+                await side.clock.advance(step(side, rng))
         await (tx.commit() if lands else tx.rollback())
         has_landed = lands
     finally:

@@ -7,7 +7,6 @@ from typing import Final
 
 from calls import (
     QUEUES,
-    STEPS,
     Drawing,
     cancel,
     claim_batch,
@@ -30,6 +29,7 @@ from calls import (
     schedule,
     settle,
     stats,
+    step,
     subscribe,
     sweep,
     take_lock,
@@ -70,10 +70,10 @@ async def compare(sides: Sequence[Side], seed: int, count: int) -> None:
     told: list[str] = []
     for number in range(count):
         if drawn.random() < 0.25:
-            step = drawn.choice(STEPS)
-            told.append(f"step {step}")
+            way = step(sides[0], drawn)
+            told.append(f"step {way}")
             for side in sides:
-                await side.clock.advance(step)
+                await side.clock.advance(way)
         call = drawn.choice(JOBS if drawn.random() < 0.6 else OTHERS)
         draws, turn = drawn.random(), drawn.randrange(TURNS)
         told.append(f"{call.__name__} {draws} on {turn}")

@@ -4,9 +4,9 @@ Ids are told by when they were first seen: only their order is promised. So are 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeGuard
 
 from alkstore import (
     AlkstoreError,
@@ -21,6 +21,11 @@ from alkstore import (
 )
 
 __all__ = ["FAR", "Held", "MovableClock", "Side", "answered"]
+
+MOST_EDGES: Final = 8
+"""Instants that are worth a visit at a time: the last ones, since the others' jobs and locks are gone."""
+
+NEAR: Final = timedelta(hours=1)
 
 FAR: Final = 2**62
 """No offset that an engine gives is as great as this."""
@@ -38,7 +43,7 @@ class MovableClock(Protocol):
     @property
     def datetime(self) -> datetime: ...
 
-    async def advance(self, by: float) -> None: ...
+    async def advance(self, by: float | timedelta) -> None: ...
 
 
 class Held(NamedTuple):
@@ -76,6 +81,7 @@ class Side:
         self.locks: list[Lock] = []
         self.receivers: list[EventReceiver] = []
         self.ears: list[WakeReceiver] = []
+        self.edges: list[datetime] = []
         self._offsets: Mapping[str, Sequence[int]] = {}
 
     @property
@@ -84,6 +90,14 @@ class Side:
 
     async def has_heard(self) -> None:
         """Return when all that was notified has reached the receivers."""
+
+    def visit(self, *instants: datetime | None) -> None:
+        """Note instants at which something ends or begins: to be visited, and the microseconds beside them."""
+        self.edges = [*self.edges, *(each for each in instants if self.is_near(each))][-MOST_EDGES:]
+
+    def is_near(self, instant: datetime | None) -> TypeGuard[datetime]:
+        """Whether the clock may be set to an instant without leaving everything else behind."""
+        return instant is not None and abs(instant - self.clock.datetime) < NEAR
 
     # ---------------------------------------------------------------- jobs
 
@@ -106,6 +120,8 @@ class Side:
 
     def took(self, handles: Sequence[JobHandle]) -> object:
         self.held += [Held(self.turn, handle) for handle in handles]
+        for handle in handles:
+            self.visit(handle.job.deadline, handle.job.expires_at)
         return [self.job(handle.job) for handle in handles]
 
     # ---------------------------------------------------------------- offsets
