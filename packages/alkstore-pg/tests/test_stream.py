@@ -43,7 +43,7 @@ async def test_the_first_offset_of_a_stream_in_a_quiet_store_is_one_whatever_oth
     await world.publish(*["busy"] * 100)
 
     assert await world.publish("new") == [1]
-    assert await world.key("new") == StreamKey(2, 100)
+    assert (await world.key("new"))[:2] == (2, 100)
 
 
 async def test_an_event_reads_back_whole(world: Streams) -> None:
@@ -335,7 +335,9 @@ async def test_a_stream_that_has_no_row_is_asked_for_again(world: Streams) -> No
 
     await stream.StreamKeys(world.runner).made({"s"})
 
-    assert await world.keys.find("s") == StreamKey(1, 0)
+    found = await world.keys.find("s")
+    assert found is not None
+    assert found[:2] == (1, 0)
 
 
 async def test_no_more_keys_are_remembered_than_the_bound(world: Streams) -> None:

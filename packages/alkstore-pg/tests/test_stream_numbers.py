@@ -86,6 +86,7 @@ async def test_offsets_and_positions_go_on_in_a_restored_dump(world: Streams, se
             assert not await stream.catch_up(restored.on)
             assert await restored.seen("s") == [3, 4]
             assert await restored.publish("s") == [5]
+            key = await restored.key("s")
             page = await stream.read(restored.on, "s", key, await stream.position(restored.on, key, "c"), 9)
             assert [record.offset for record in page.events] == [4, 5]
         finally:

@@ -30,6 +30,7 @@ _ADVICE: Final = {
     "53100": "the server's disk is full",
     "57014": "the server cancelled it: statement_timeout, or somebody's pg_cancel_backend",
     "57P03": "the server is starting, stopping or recovering; try again when it is up",
+    "26000": "it was prepared and forgotten, by a DEALLOCATE, or behind a pooler, where statement_cache_size must be 0",
     "28P01": "the password is wrong, or none was given: see the DSN, PGPASSWORD and the password file",
     "28000": "the server lets nobody in this way: see its pg_hba.conf, and the role",
     "3D000": "make the database first",
@@ -39,17 +40,26 @@ _ADVICE: Final = {
     "42883": "a function is missing; run alkstore migrate",
 }
 
-_UNDONE: Final = frozenset({"40P01", "40001", "57P05"})
-"""The server undid all of it for another transaction's sake, or had ended an idle connection before it read it."""
+_UNDONE: Final = frozenset({"40P01", "40001", "57P05", "26000"})
+"""The server undid all of it for another transaction's sake, had ended an idle connection before it read it, or did not
+know the prepared statement that it was to execute."""
 
-_ENDED: Final = frozenset({"57P01", "57P02", "57P05", "08000", "08003", "08006"})
-"""The server ended the connection."""
+_ENDED: Final = frozenset({"57P01", "57P02", "57P05", "08000", "08003", "08006", "26000"})
+"""The server ended the connection, or has forgotten what the driver prepared on it and will never prepare again."""
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Give the five characters by which PostgreSQL classes an error; psycopg and asyncpg name the attribute alike."""
-    state = getattr(error, "sqlstate", None)
-    return state if isinstance(state, str) else None
+    """Give the five characters by which PostgreSQL classes an error; psycopg and asyncpg name the attribute alike.
+
+    Of a connection that was closed the driver knows more than that, if the server said why: that is its error's cause.
+    """
+    for found in (
+        (error.__cause__, error) if isinstance(error, asyncpg.ConnectionDoesNotExistError) else (error,)
+    ):
+        state = getattr(found, "sqlstate", None)
+        if isinstance(state, str):
+            return state
+    return None
 
 
 def is_repeatable(error: BaseException) -> bool:

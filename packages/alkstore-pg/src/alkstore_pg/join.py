@@ -87,6 +87,7 @@ class JoinedTransaction(Operations):
                 async with asyncio.timeout(self._limit):
                     return await operation(self._carrier)
         except self._carrier.errors as error:
+            self._engine._streams.are_outdated(origin(error))
             raise _made(error) from origin(error)
 
     async def commit(self) -> None:
@@ -130,6 +131,10 @@ async def _check_place(engine: "PgEngine", carrier: Carrier) -> None:
     if not found or found != places.own:
         # Not known yet, or the server was restarted since.
         *places.own, _ = await engine._pool.run(lambda on: _place(engine, on), reads=True)
+    if not found and not places.own:
+        raise DatabaseError(
+            f"postgresql: schema {show(engine._options.schema.name)} is missing; run alkstore migrate"
+        )
     if not found or found != places.own:
         raise InvalidArgument(
             f"connection is to another database than this store, which is on {engine._options.shown}"

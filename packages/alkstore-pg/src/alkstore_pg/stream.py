@@ -5,11 +5,13 @@ appends holds a shared advisory lock with the sequence's value before he drew, t
 readers stop at the least floor that others hold (docs/decisions/0022-floor-lock.md). Positions are held by row locks.
 """
 
-from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from alkstore import statements
 from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
+from alkstore.errors import DatabaseError
+from alkstore_pg.errors import sqlstate
 from alkstore_pg.link import Operation
 from alkstore_pg.session import Row, Session
 from alkstore_pg.wake import Woken
@@ -40,6 +42,9 @@ _SQL: Final = statements.load("alkstore_pg", "stream")
 MOST_KEYS: Final = 10_000
 """Streams whose keys a store remembers: about 3 MB."""
 
+OUTDATED: Final = "AK002"
+"""The SQLSTATE of what 0003_streams.sql raises for a key of another schema."""
+
 # An enum's member costs a metaclass call at every access in Python 3.11.
 STREAM: Final = TopicKind.STREAM
 
@@ -47,10 +52,14 @@ STREAM: Final = TopicKind.STREAM
 
 
 class StreamKey(NamedTuple):
-    """A stream's row: what events refer to, and what is taken off the sequence's values. Neither ever changes."""
+    """A stream's row: what events refer to, and what is taken off the sequence's values. Neither ever changes.
+
+    ``home`` is what tells its schema from one of the same name that is made when this one was dropped.
+    """
 
     id: int
     base: int
+    home: int
 
 
 class Runner(Protocol):
@@ -89,6 +98,37 @@ class StreamKeys:
             key = self._keep((name, *row) for row in rows).get(name)
         return key
 
+    async def using(self, name: str, use: Callable[[StreamKey], Awaitable[T]], without: T) -> T:
+        """Give what ``use`` makes of a stream's key, ``without`` if the stream has no row."""
+        key = await self.find(name)
+        if key is None:
+            return without
+        try:
+            return await use(key)
+        except DatabaseError as error:
+            if not self.are_outdated(error):
+                raise
+        key = await self.find(name)
+        return without if key is None else await use(key)
+
+    async def making(
+        self, names: Collection[str], use: Callable[[Mapping[str, StreamKey]], Awaitable[T]]
+    ) -> T:
+        """Give what ``use`` makes of streams' keys, which get rows unless they have them."""
+        try:
+            return await use(await self.made(names))
+        except DatabaseError as error:
+            if not self.are_outdated(error):
+                raise
+        return await use(await self.made(names))
+
+    def are_outdated(self, error: BaseException | None) -> bool:
+        """Whether it failed because the schema was dropped and made again; then all are forgotten, and nothing was done."""
+        state = sqlstate(error.__cause__ or error) if error is not None else None
+        if state == OUTDATED:
+            self._known.clear()
+        return state == OUTDATED
+
     def _met(self, name: str) -> StreamKey | None:
         key = self._known.pop(name, None)
         if key is not None:
@@ -96,7 +136,7 @@ class StreamKeys:
         return key
 
     def _keep(self, rows: Iterable[Row]) -> dict[str, StreamKey]:
-        kept = {name: StreamKey(id, base) for name, id, base in rows}
+        kept = {name: StreamKey(*key) for name, *key in rows}
         self._known |= kept
         while len(self._known) > MOST_KEYS:
             del self._known[next(iter(self._known))]
@@ -146,6 +186,7 @@ async def append(
         [event.payload for event in events],
         [event.headers for event in events],
         texts,
+        streams[0].home,
     )
     if floors is not None:
         for key in streams:
@@ -160,7 +201,7 @@ async def read(
 
     A transaction must be READ COMMITTED: ask `isolation`.
     """
-    rows = await on.fetch(_SQL["read"], key.id, key.base, after, limit, own)
+    rows = await on.fetch(_SQL["read"], *key, after, limit, own)
     is_held_back = bool(rows) and rows[-1][0] is None
     events = [
         EventRecord(offset, stream, event_key, payload, headers, created_at)
@@ -184,8 +225,8 @@ async def trim(on: Session, key: StreamKey, horizon: int) -> int:
 async def offsets(on: Session, key: StreamKey, consumer: str | None) -> Mapping[str, int]:
     """Give the saved position of one consumer, or of all; who never saved is absent."""
     if consumer is None:
-        return {row[0]: row[1] for row in await on.fetch(_SQL["offsets"], key.id)}
-    rows = await on.fetch(_SQL["position"], key.id, consumer)
+        return {row[0]: row[1] for row in await on.fetch(_SQL["offsets"], key.id, key.home)}
+    rows = await on.fetch(_SQL["position"], key.id, key.home, consumer)
     return {consumer: rows[0][0]} if rows else {}
 
 
@@ -193,7 +234,7 @@ async def move(
     on: Session, key: StreamKey, consumer: str, offset: int, patience: int, *, backwards: bool
 ) -> bool:
     """Save a position: any value if ``backwards``, else only a greater one. Waits for a transaction that holds it."""
-    rows = await on.fetch(_SQL["move"], key.id, consumer, offset, backwards, patience)
+    rows = await on.fetch(_SQL["move"], key.id, key.home, consumer, offset, backwards, patience)
     return bool(rows[0][0])
 
 
@@ -212,7 +253,7 @@ async def position(on: Session, key: StreamKey, consumer: str) -> int:
 
 async def hold_position(on: Session, key: StreamKey, consumer: str, patience: int) -> int:
     """Give a consumer's position, and let nobody move it until the transaction ends."""
-    rows = await on.fetch(_SQL["hold"], key.id, consumer, patience)
+    rows = await on.fetch(_SQL["hold"], key.id, key.home, consumer, patience)
     return int(rows[0][0])
 
 
@@ -220,7 +261,7 @@ async def save(
     on: Session, key: StreamKey, consumer: str, offset: int, expected: int | None, patience: int
 ) -> OffsetSave:
     """Hold the position, and save if it is ``expected`` (None: if ``offset`` is greater)."""
-    rows = await on.fetch(_SQL["save"], key.id, consumer, offset, expected, patience)
+    rows = await on.fetch(_SQL["save"], key.id, key.home, consumer, offset, expected, patience)
     return OffsetSave(*rows[0])
 
 

@@ -209,6 +209,7 @@ class PgTransaction(Operations):
             if self._is_cut:
                 raise Closed("transaction") from error
             await self._failed(error)
+            self._engine._streams.are_outdated(error)
             raise translate(error, writes=False) from error
 
     async def _sent(self, operation: Operation[T]) -> T:
@@ -230,7 +231,7 @@ class PgTransaction(Operations):
             not is_refused
         ):  # by the driver, before anything was sent: the connection is in use by another task
             self._is_over = True
-            await self._alone(self._free(is_broken=isinstance(error, TimeoutError)))
+            await self._alone(self._free(is_broken=isinstance(error, TimeoutError) or was_lost(error)))
 
     # ------------------------------------------------------------ the end
 

@@ -11,6 +11,19 @@ AS $alkstore$
     SELECT hashint8({sequence}::regclass::oid::bigint) # ((stream << 32) >> 32)::integer
 $alkstore$;
 
+-- Give what a stream's key, or keys, say, if this is still the schema in which they were learnt: one that was dropped and
+-- made again gives the same ids to other streams, while stores live that remember them.
+CREATE FUNCTION {schema}.at_home(ids anyelement, home bigint) RETURNS anyelement
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $alkstore$
+BEGIN
+    IF home IS DISTINCT FROM {sequence}::regclass::oid::bigint THEN
+        RAISE EXCEPTION 'the schema was made again since its streams were learnt' USING ERRCODE = 'AK002';
+    END IF;
+    RETURN ids;
+END
+$alkstore$;
+
 -- What the sequence has given so far.
 CREATE FUNCTION {schema}.given() RETURNS bigint
 LANGUAGE sql VOLATILE
@@ -207,8 +220,9 @@ BEGIN
 END
 $alkstore$;
 
--- Give streams a row, and their ids and bases. It must commit before anybody draws: then every offset is at least 1.
-CREATE FUNCTION {schema}.make_streams(names text[]) RETURNS TABLE (name text, id bigint, base bigint)
+-- Give streams a row, and their keys. It must commit before anybody draws: then every offset is at least 1.
+CREATE FUNCTION {schema}.make_streams(names text[])
+RETURNS TABLE (name text, id bigint, base bigint, home bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $alkstore$
@@ -220,7 +234,10 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM {schema}.stream AS s WHERE s.name = n.name)
     ORDER BY n.name COLLATE "C"
     ON CONFLICT DO NOTHING;
-    RETURN QUERY SELECT s.name, s.id, s.base FROM {schema}.stream AS s WHERE s.name = ANY (names);
+    RETURN QUERY
+    SELECT s.name, s.id, s.base, {sequence}::regclass::oid::bigint
+    FROM {schema}.stream AS s
+    WHERE s.name = ANY (names);
 END
 $alkstore$;
 
