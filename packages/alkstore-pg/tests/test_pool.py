@@ -5,7 +5,7 @@ import asyncpg
 import pytest
 
 from alkstore import Closed, DatabaseError
-from alkstore_pg.link import Traffic
+from alkstore_pg.link import DriverSession, OwnConnection, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Schema, Session
 
@@ -14,7 +14,7 @@ PATIENCE = 10.0
 
 async def opened(dsn: str, *, size: int = 2, wait_timeout: float = PATIENCE) -> Pool:
     return await Pool.open(
-        lambda: asyncpg.connect(dsn),
+        lambda: asyncpg.connect(dsn, connection_class=OwnConnection),
         Schema("alkstore"),
         size=size,
         wait_timeout=wait_timeout,
@@ -44,13 +44,38 @@ async def test_as_many_operations_run_at_once_as_there_are_connections(pool: Poo
         assert len(set(await asyncio.gather(pool.run(meet), pool.run(meet)))) == 2
 
 
+async def test_who_has_a_connection_lent_may_wait_for_what_needs_another(pool: Pool) -> None:
+    lent = [await pool.lend(), await pool.lend()]
+    async with asyncio.timeout(PATIENCE / 2):
+        assert await pool.run(pid) == await pool.run(pid)
+    for connection in lent:
+        await pool.take_back(connection)
+
+
+async def test_a_turn_that_came_to_nothing_is_given_to_the_next(dsn: str) -> None:
+    answers: list[object] = [OSError("away"), OSError("away")]
+
+    async def dial() -> "asyncpg.Connection[asyncpg.Record]":
+        if answers:
+            raise answers.pop()  # type: ignore[misc]
+        return await asyncpg.connect(dsn)
+
+    pool = await Pool.open(dial, Schema("alkstore"), size=1, wait_timeout=PATIENCE, traffic=Traffic())
+    for _ in range(2):
+        with pytest.raises(DatabaseError, match="away"):
+            await pool.lend()
+    async with asyncio.timeout(PATIENCE / 2):
+        await pool.take_back(await pool.lend())
+    await pool.close()
+
+
 async def test_who_gets_no_connection_in_time_is_told_how_many_there_are(dsn: str) -> None:
     pool = await opened(dsn, size=1, wait_timeout=0.01)
     connection = await pool.lend()
     with pytest.raises(
         DatabaseError, match=r"no connection was free .*1 are in use; raise pool_size"
     ) as caught:
-        await pool.run(pid)
+        await pool.lend()
     assert caught.value._is_held_back
     assert not caught.value.outcome_unknown
     await pool.take_back(connection)
@@ -67,6 +92,38 @@ async def test_what_a_borrower_changed_is_undone(dsn: str) -> None:
         return tuple((await on.fetch("SELECT current_setting('statement_timeout')"))[0])
 
     assert await pool.run(look) == ("0",)
+    await pool.close()
+
+
+@pytest.mark.parametrize("change", ["SET ROLE", "SET SESSION AUTHORIZATION"])
+async def test_a_role_that_a_borrower_took_on_is_his_alone(dsn: str, change: str) -> None:
+    pool = await opened(dsn, size=1)
+    connection = await pool.lend()
+    before = await connection.fetchval("SELECT current_user")
+    await connection.execute(f"{change} pg_monitor")
+    await pool.take_back(connection, reset=True)
+    connection = await pool.lend()
+    assert await connection.fetchval("SELECT current_user") == before
+    await pool.take_back(connection)
+    await pool.close()
+
+
+async def test_a_temporary_table_of_one_borrower_is_in_nobody_elses_way(dsn: str) -> None:
+    pool = await opened(dsn, size=1)
+    for _ in range(2):
+        connection = await pool.lend()
+        await connection.execute("CREATE TEMP TABLE mine ()")
+        await pool.take_back(connection, reset=True)
+    await pool.close()
+
+
+async def test_statements_that_a_borrower_made_the_server_forget_are_prepared_anew(dsn: str) -> None:
+    pool = await opened(dsn, size=1)
+    connection = await pool.lend()
+    await pid(DriverSession(connection, Schema("alkstore")))
+    await connection.execute("DEALLOCATE ALL")
+    await pool.take_back(connection, reset=True)
+    assert await pool.run(pid)
     await pool.close()
 
 
@@ -110,7 +167,7 @@ async def test_cancelled_waits_leave_the_pool_whole(dsn: str) -> None:
 async def test_the_end_ends_who_waits_for_a_connection(dsn: str) -> None:
     pool = await opened(dsn, size=1)
     held = await pool.lend()
-    wait = asyncio.create_task(pool.run(pid))
+    wait = asyncio.create_task(pool.lend())
     await asyncio.sleep(0)
     await pool.close()
     with pytest.raises(Closed):

@@ -14,7 +14,17 @@ from alkstore_pg.ending import Ending
 from alkstore_pg.errors import DRIVER, is_repeatable, silent, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
 
-__all__ = ["Dial", "DriverSession", "Guest", "Link", "Operation", "Place", "Traffic", "is_ours"]
+__all__ = [
+    "Dial",
+    "DriverSession",
+    "Guest",
+    "Link",
+    "Operation",
+    "OwnConnection",
+    "Place",
+    "Traffic",
+    "is_ours",
+]
 
 T = TypeVar("T")
 
@@ -29,6 +39,14 @@ REPEATS: Final = 5
 
 SLACK: Final = 1.0
 """Seconds for which we wait longer than the server does: its answer says that nothing was done, our silence does not."""
+
+
+class OwnConnection(asyncpg.Connection):
+    """asyncpg's, which undoes more of what its user did in the session when it is reset."""
+
+    def get_reset_query(self) -> str:
+        # RESET ALL leaves the role: whoever had the connection next would be refused what is not that role's.
+        return f"RESET SESSION AUTHORIZATION; RESET ROLE; DISCARD TEMP; {super().get_reset_query()}"
 
 
 class Traffic:

@@ -19,12 +19,17 @@ T = TypeVar("T")
 
 
 class Pool:
-    """asyncpg's pool, whose connections are made when they are wanted. Make it by `open`."""
+    """asyncpg's pool, whose connections are made when they are wanted. Make it by `open`.
+
+    One more than can be lent: who has one lent may wait for a read of his own, and a lease must be renewed meanwhile.
+    """
 
     def __init__(
         self, pool: "asyncpg.Pool[asyncpg.Record]", schema: Schema, wait_timeout: float, traffic: Traffic
     ) -> None:
         self._pool = pool
+        self._turns = asyncio.Semaphore(pool.get_max_size() - 1)
+        self._running = 0
         self._schema = schema
         self._limit = wait_timeout
         self._traffic = traffic
@@ -37,7 +42,7 @@ class Pool:
     async def open(
         cls, dial: Dial, schema: Schema, *, size: int, wait_timeout: float, traffic: Traffic
     ) -> "Pool":
-        """Make a pool of at most ``size`` connections; none is made yet."""
+        """Make a pool of which at most ``size`` connections can be lent at once; none is made yet."""
 
         async def connect(*_: object, **__: object) -> Connection:
             return await dial()
@@ -47,7 +52,7 @@ class Pool:
             return None
 
         arguments: Mapping[str, Any] = {"connect": connect, "reset": reset}
-        pool = await asyncpg.create_pool(min_size=0, max_size=size, **arguments)
+        pool = await asyncpg.create_pool(min_size=0, max_size=size + 1, **arguments)
         return cls(pool, schema, wait_timeout, traffic)
 
     @property
@@ -64,7 +69,8 @@ class Pool:
         """
         with self._traffic:
             for repeats_left in reversed(range(REPEATS)):
-                connection, limit = await self.lend(), asyncio.timeout(self._limit + SLACK)
+                connection, limit = await self._take(self._limit), asyncio.timeout(self._limit + SLACK)
+                self._running += 1
                 try:
                     async with limit:
                         return await operation(DriverSession(connection, self._schema))
@@ -81,31 +87,47 @@ class Pool:
                     if not again or not repeats_left:
                         raise translate(error, writes=not reads) from error
                 finally:
-                    await self.take_back(connection)
+                    self._running -= 1
+                    await self._give_back(connection)
         raise AssertionError("the last attempt returns or raises")
 
     async def lend(self) -> Connection:
-        """Give a connection to somebody who gives it back by `take_back`.
+        """Give a connection to somebody who keeps it until he gives it back by `take_back`.
 
         Raises:
             Closed: The pool was closed.
             DatabaseError: None was free within ``wait_timeout``, or none could be made.
         """
+        time = asyncio.get_running_loop().time
+        began = time()
+        try:
+            with self._ending.awaited():
+                async with asyncio.timeout(self._limit):
+                    await self._turns.acquire()
+        except TimeoutError as error:
+            raise self._none_free(len(self.lent), self._pool.get_max_size() - 1) from error
+        try:
+            connection = await self._take(self._limit - (time() - began))
+        except BaseException:
+            self._turns.release()
+            raise
+        self.lent.add(connection)
+        return connection
+
+    async def _take(self, seconds: float) -> Connection:
+        busy, size = len(self.lent) + self._running, self._pool.get_max_size()
         # Where there is room one is made, which takes its time and waits for nobody.
-        has_room = len(self.lent) < self._pool.get_max_size()
-        limit = self._limit + SLACK if has_room else self._limit
+        limit = seconds + SLACK if busy < size else seconds
         try:
             with self._ending.awaited():
                 connection: Any = await self._pool.acquire(timeout=limit)
         except TimeoutError as error:
-            raise self._none_free() from error
+            raise self._none_free(len(self.lent) + self._running, size) from error
         except DRIVER as error:
             raise translate(error, writes=False) from error
-        self.lent.add(connection)
         return connection  # type: ignore[no-any-return]
 
-    def _none_free(self) -> DatabaseError:
-        busy, size = len(self.lent), self._pool.get_max_size()
+    def _none_free(self, busy: int, size: int) -> DatabaseError:
         why = (
             f"{busy} are in use; raise pool_size, or end transactions sooner"
             if busy >= size
@@ -118,13 +140,19 @@ class Pool:
         return error
 
     async def take_back(self, connection: Connection, *, reset: bool = False) -> None:
-        """Take a connection back. With ``reset`` its user may have changed the session, so that is undone first."""
+        """Take back what was lent. With ``reset`` its user may have changed the session, so that is undone first."""
         self.lent.discard(connection)
         try:
             if reset:
                 await connection.reset(timeout=self._limit)
         except DRIVER:
             _terminate(connection)
+        try:
+            await self._give_back(connection)
+        finally:
+            self._turns.release()
+
+    async def _give_back(self, connection: Connection) -> None:
         try:
             await self._pool.release(connection)  # type: ignore[arg-type]  # what it gave is a proxy
         except DRIVER:

@@ -18,7 +18,7 @@ from alkstore_pg import schema as _schema
 from alkstore_pg import stream as _stream
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.dsn import SSL_MODES, Address
-from alkstore_pg.link import Connection, Place, Traffic
+from alkstore_pg.link import Connection, OwnConnection, Place, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.schema import Found
 from alkstore_pg.session import Schema, Session
@@ -165,6 +165,7 @@ async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: 
             timeout=seconds,
             statement_cache_size=statement_cache_size,
             server_settings=settings,
+            connection_class=OwnConnection,
         )
     except TimeoutError as error:
         # Not a TimeoutError: that would read as if all connections were in use.
