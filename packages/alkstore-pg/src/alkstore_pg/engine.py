@@ -48,7 +48,7 @@ from alkstore_pg.link import Guest, Link, Traffic
 from alkstore_pg.mark import Marks
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session, milliseconds
-from alkstore_pg.stream import StreamKeys
+from alkstore_pg.stream import StreamKey, StreamKeys
 from alkstore_pg.surroundings import OPTIONS, Options, apply, prepare, write_script
 from alkstore_pg.transaction import PgTransaction
 from alkstore_pg.wake import Wakes, Woken
@@ -183,41 +183,48 @@ class PgEngine:
     # ------------------------------------------------------------ streams
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
-        keys = await self._streams.made({event.stream for event in events})
-        return await self._write(
-            self._writer,
-            lambda on, texts: _stream.append(on, events, keys, texts),
-            _stream.woken_by(events),
-        )
+        async def append(keys: Mapping[str, StreamKey]) -> Sequence[int]:
+            return await self._write(
+                self._writer,
+                lambda on, texts: _stream.append(on, events, keys, texts),
+                _stream.woken_by(events),
+            )
+
+        return await self._streams.making({event.stream for event in events}, append)
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
-        key = await self._streams.find(stream)
-        if key is None:
-            return ()
-        page = await self._reads.run(lambda on: _stream.read(on, stream, key, after, limit), reads=True)
-        if page.is_held_back:
-            self.wakes.look_again(stream)
-        return page.events
+        async def read(key: StreamKey) -> Sequence[EventRecord]:
+            page = await self._reads.run(lambda on: _stream.read(on, stream, key, after, limit), reads=True)
+            if page.is_held_back:
+                self.wakes.look_again(stream)
+            return page.events
+
+        return await self._streams.using(stream, read, ())
 
     async def read_head(self, stream: str) -> int:
-        key = await self._streams.find(stream)
-        return 0 if key is None else await self._reads.run(lambda on: _stream.head(on, key), reads=True)
+        return await self._streams.using(
+            stream, lambda key: self._reads.run(lambda on: _stream.head(on, key), reads=True), 0
+        )
 
     async def trim_events(self, stream: str, horizon: int) -> int:
-        key = await self._streams.find(stream)
-        return 0 if key is None else await self._pool.run(lambda on: _stream.trim(on, key, horizon))
+        return await self._streams.using(
+            stream, lambda key: self._pool.run(lambda on: _stream.trim(on, key, horizon)), 0
+        )
 
     async def read_offsets(self, stream: str, consumer: str | None = None) -> Mapping[str, int]:
-        key = await self._streams.find(stream)
-        if key is None:
-            return {}
-        return await self._reads.run(lambda on: _stream.offsets(on, key, consumer), reads=True)
+        async def read(key: StreamKey) -> Mapping[str, int]:
+            return await self._reads.run(lambda on: _stream.offsets(on, key, consumer), reads=True)
+
+        return await self._streams.using(stream, read, {})
 
     async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
-        key = (await self._streams.made({stream}))[stream]
-        return await self._pool.run(
-            lambda on: _stream.move(on, key, consumer, offset, self._patience, backwards=backwards)
-        )
+        async def move(keys: Mapping[str, StreamKey]) -> bool:
+            key, patience = keys[stream], self._patience
+            return await self._pool.run(
+                lambda on: _stream.move(on, key, consumer, offset, patience, backwards=backwards)
+            )
+
+        return await self._streams.making({stream}, move)
 
     # ------------------------------------------------------------ wakes
 

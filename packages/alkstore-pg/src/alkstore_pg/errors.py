@@ -49,9 +49,17 @@ _ENDED: Final = frozenset({"57P01", "57P02", "57P05", "08000", "08003", "08006",
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Give the five characters by which PostgreSQL classes an error; psycopg and asyncpg name the attribute alike."""
-    state = getattr(error, "sqlstate", None)
-    return state if isinstance(state, str) else None
+    """Give the five characters by which PostgreSQL classes an error; psycopg and asyncpg name the attribute alike.
+
+    Of a connection that was closed the driver knows more than that, if the server said why: that is its error's cause.
+    """
+    for found in (
+        (error.__cause__, error) if isinstance(error, asyncpg.ConnectionDoesNotExistError) else (error,)
+    ):
+        state = getattr(found, "sqlstate", None)
+        if isinstance(state, str):
+            return state
+    return None
 
 
 def is_repeatable(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ from alkstore.migrations import Migration
 from alkstore_pg import dsn as _dsn
 from alkstore_pg import schema as _schema
 from alkstore_pg import stream as _stream
+from alkstore_pg.arrays import teach
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.dsn import SSL_MODES, Address
 from alkstore_pg.link import Connection, OwnConnection, Place, Traffic
@@ -159,7 +160,7 @@ async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: 
     # Poolers refuse settings that they do not know; this one they know.
     settings = {} if address.has_application_name else {"application_name": "alkstore"}
     try:
-        return await asyncpg.connect(
+        connection: Connection = await asyncpg.connect(
             address.dsn,
             ssl=tls,
             timeout=seconds,
@@ -178,6 +179,8 @@ async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: 
         raise OSError(error.errno, text) from error
     except ValueError as error:  # of the driver's reading, or of a name that no resolver takes
         raise asyncpg.ClientConfigurationError(_without(str(error), address.secrets)) from None
+    teach(connection)
+    return connection
 
 
 def _without(text: str, secrets: tuple[str, ...]) -> str:

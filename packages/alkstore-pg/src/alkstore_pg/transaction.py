@@ -209,6 +209,7 @@ class PgTransaction(Operations):
             if self._is_cut:
                 raise Closed("transaction") from error
             await self._failed(error)
+            self._engine._streams.are_outdated(error)
             raise translate(error, writes=False) from error
 
     async def _sent(self, operation: Operation[T]) -> T:
