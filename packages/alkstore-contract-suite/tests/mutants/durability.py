@@ -154,7 +154,7 @@ def cancelled_tx_keeps_the_position(patch: Patch) -> None:
     leaked: list[Tx | None] = []
     patch._undo.callback(leaked.clear)
 
-    async def careless(context: TxContext, exc_type: Any, exc: Any, traceback: Any) -> None:
+    async def careless(context: TxContext[Tx], exc_type: Any, exc: Any, traceback: Any) -> None:
         if exc_type is asyncio.CancelledError:
             leaked.append(context._tx)
             return

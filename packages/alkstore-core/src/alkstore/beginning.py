@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from alkstore.engine import EngineTransaction
 from alkstore.errors import InvalidArgument
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TxContext", "where_called"]
 
+TxT = TypeVar("TxT", bound=Tx, covariant=True)
+
 
 def where_called(depth: int) -> str:
     """Name the caller's file and line, for messages about a transaction that somebody forgot."""
@@ -21,22 +23,26 @@ def where_called(depth: int) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-class TxContext:
-    """``async with … as tx`` begins and ends; ``tx = await …`` begins, and ending is the caller's."""
+class TxContext(Generic[TxT]):
+    """``async with … as tx`` begins and ends; ``tx = await …`` begins, and ending is the caller's.
 
-    __slots__ = ("_begun", "_connection", "_is_used", "_store", "_tx")
+    ``kind`` is an engine's own subclass of `Tx` where it can say of what type the connection is.
+    """
 
-    def __init__(self, store: "Store", begun: str, connection: object | None = None) -> None:
+    __slots__ = ("_begun", "_connection", "_is_used", "_kind", "_store", "_tx")
+
+    def __init__(self, store: "Store", begun: str, kind: type[TxT], connection: object | None = None) -> None:
         self._store = store
+        self._kind = kind
         self._begun = begun
         self._connection = connection
         self._is_used = False
-        self._tx: Tx | None = None
+        self._tx: TxT | None = None
 
-    def __await__(self) -> Generator[object, None, Tx]:
+    def __await__(self) -> Generator[object, None, TxT]:
         return self._begin().__await__()
 
-    async def _begin(self) -> Tx:
+    async def _begin(self) -> TxT:
         # Before anything is awaited: entered by two tasks, the first block would commit what the second one began.
         if self._is_used:
             raise InvalidArgument("a transaction context is entered or awaited once; call begin_tx again")
@@ -49,9 +55,11 @@ class TxContext:
                 begun.abandon()
 
         begin = self._store._engine.begin(self._connection, self._begun)
-        return Tx(self._store, await self._store._obtain(begin, give_back), self._begun, joined=joined)
+        return self._kind(
+            self._store, await self._store._obtain(begin, give_back), self._begun, joined=joined
+        )
 
-    async def __aenter__(self) -> Tx:
+    async def __aenter__(self) -> TxT:
         self._tx = await self._begin()
         return self._tx
 

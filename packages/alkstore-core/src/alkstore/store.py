@@ -17,6 +17,7 @@ from alkstore.queue import Queue
 from alkstore.stamps import PLAIN, Duration, Stamps, resolve
 from alkstore.stop import StopToken, check_stop
 from alkstore.stream import Stream
+from alkstore.transaction import Tx
 from alkstore.values import LockInfo, Schedule
 from alkstore.wake import WakeReceiver
 
@@ -238,7 +239,7 @@ class Store(Life):
 
     # ------------------------------------------------------------ transactions
 
-    def begin_tx(self) -> TxContext:
+    def begin_tx(self) -> TxContext[Tx]:
         """Begin a transaction: ``async with store.begin_tx() as tx`` commits on a clean exit, else rolls back.
 
         Raises:
@@ -247,9 +248,9 @@ class Store(Life):
 
         Rows: TX-01 to TX-09.
         """
-        return TxContext(self, where_called(1))
+        return TxContext(self, where_called(1), Tx)
 
-    def join(self, connection: object) -> TxContext:
+    def join(self, connection: object) -> TxContext[Tx]:
         """Ride the transaction that is open on the caller's connection: ``async with store.join(connection) as tx``.
 
         Leaving the block commits nothing; the caller's commit does. Raises InvalidArgument for what cannot be joined.
@@ -259,7 +260,7 @@ class Store(Life):
             raise InvalidArgument(
                 "join takes the connection or session whose transaction is to be joined, got None"
             )
-        return TxContext(self, where_called(1), connection)
+        return TxContext(self, where_called(1), Tx, connection)
 
     # ------------------------------------------------------------ within core
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from alkstore import Store
+from alkstore.beginning import TxContext, where_called
 from alkstore.engine import (
     Claimed,
     Engine,
@@ -46,6 +47,7 @@ from alkstore_pg.clock import ServerClock
 from alkstore_pg.join import JoinedTransaction
 from alkstore_pg.link import Guest, Link, Traffic
 from alkstore_pg.mark import Marks
+from alkstore_pg.native import PgTx
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session, milliseconds
 from alkstore_pg.stream import StreamKey, StreamKeys
@@ -369,6 +371,10 @@ class PgStore(Store):
             poll_interval=poll_interval,
             random=random,
         )
+
+    def begin_tx(self) -> TxContext[PgTx]:
+        """As `Store.begin_tx`; the transaction's ``connection`` has the driver's type. Rows: TX-06."""
+        return TxContext(self, where_called(1), PgTx)
 
     async def _open_engine(self) -> Engine:
         return await PgEngine.open(self._options.waiting(self._wait_timeout), self._make_clock())

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from alkstore import Store
+from alkstore.beginning import TxContext, where_called
 from alkstore.clock import Clock, chosen
 from alkstore.engine import (
     Claimed,
@@ -52,6 +53,7 @@ from alkstore_sqlite.connection import Connection, Patience, Place, Steps, Wait
 from alkstore_sqlite.hop import Work
 from alkstore_sqlite.join import JoinedTransaction
 from alkstore_sqlite.link import Link
+from alkstore_sqlite.native import SqliteTx
 from alkstore_sqlite.reader import Readers
 from alkstore_sqlite.surroundings import (
     Durability,
@@ -334,6 +336,10 @@ class SqliteStore(Store):
             random=random,
         )
         self._clock = chosen(clock)
+
+    def begin_tx(self) -> TxContext[SqliteTx]:
+        """As `Store.begin_tx`; the transaction's ``connection`` has the driver's type. Rows: TX-06."""
+        return TxContext(self, where_called(1), SqliteTx)
 
     async def _open_engine(self) -> Engine:
         return await SqliteEngine.open(
