@@ -172,6 +172,7 @@ GOOD = Found(150000, "15.0", "UTF8", "read committed", False, False, "ada", True
 def test_what_can_work_is_let_pass() -> None:
     check(GOOD, Schema("jobs"))
     check(GOOD._replace(has_schema=False, has_usage=False, has_list=False), Schema("jobs"))
+    check(GOOD._replace(isolation="read uncommitted"), Schema("jobs"))
 
 
 @pytest.mark.parametrize(

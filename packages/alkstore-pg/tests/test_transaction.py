@@ -126,6 +126,25 @@ async def test_an_end_that_the_application_sends_itself_ends_it_for_good(
     assert await outsider.states() == []
 
 
+@pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
+async def test_an_end_is_not_hidden_by_what_the_application_begins_at_once(
+    engine: PgEngine, outsider: Outsider, word: str
+) -> None:
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    driver = driver_of(tx)
+    await driver.execute(word)
+    await driver.execute("BEGIN")
+
+    with pytest.raises(Closed):
+        await tx.insert_jobs([job()])
+    tx.abandon()
+
+    await until(lambda: free_connections(engine), 4)
+    assert await outsider.jobs() == ([b"1"] if word == "COMMIT" else [])
+    assert await outsider.states() == []
+
+
 async def test_a_commit_of_the_applications_own_wakes_whom_it_concerns(engine: PgEngine) -> None:
     watch = await engine.watch(Topic(TopicKind.QUEUE, "q"))
     tx = await engine.begin()

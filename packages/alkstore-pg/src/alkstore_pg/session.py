@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from alkstore.errors import InvalidArgument, show
 
-__all__ = ["LONGEST_NAME", "Row", "Schema", "Session", "milliseconds"]
+__all__ = ["LONGEST_NAME", "READABLE", "Row", "Schema", "Session", "milliseconds"]
 
 Row: TypeAlias = Sequence[Any]
 """A row's columns by position."""
@@ -19,6 +19,9 @@ Row: TypeAlias = Sequence[Any]
 LONGEST_NAME: Final = 40
 """Bytes. PostgreSQL cuts names at 63, and what is derived from this one must fit too (DUR-10)."""
 
+
+READABLE: Final = ("read committed", "read uncommitted")
+"""Isolation levels in which each statement sees what was committed when it began; to PostgreSQL they are one."""
 
 LONGEST_LOCK_TIMEOUT: Final = 2**31 - 1
 

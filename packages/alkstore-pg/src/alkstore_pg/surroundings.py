@@ -22,7 +22,7 @@ from alkstore_pg.dsn import SSL_MODES, Address
 from alkstore_pg.link import Connection, OwnConnection, Place, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.schema import Found
-from alkstore_pg.session import Schema, Session
+from alkstore_pg.session import READABLE, Schema, Session
 
 __all__ = ["OLDEST", "OPTIONS", "Options", "apply", "check", "prepare", "write_script"]
 
@@ -267,7 +267,7 @@ def check(found: Found, schema: Schema) -> None:
         raise InvalidArgument(
             f"the database must have the encoding UTF8, got {found.encoding}; make one with ENCODING 'UTF8'"
         )
-    if found.isolation != "read committed":
+    if found.isolation not in READABLE:
         raise InvalidArgument(
             f"the role must begin transactions as read committed, got {found.isolation}: it would pass over events; "
             f"ALTER ROLE … SET default_transaction_isolation = 'read committed'"

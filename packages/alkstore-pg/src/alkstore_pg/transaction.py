@@ -20,6 +20,7 @@ from alkstore_pg import stream as _stream
 from alkstore_pg import wake as _wake
 from alkstore_pg.errors import DRIVER, translate, was_lost
 from alkstore_pg.link import REPEATS, SLACK, Connection, DriverSession, Operation
+from alkstore_pg.session import READABLE
 from alkstore_pg.wake import Woken
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ __all__ = ["Operations", "PgTransaction", "is_in_transaction"]
 T = TypeVar("T")
 
 SQL: Final = load("alkstore_pg", "transaction")
-
-READABLE: Final = ("read committed", "read uncommitted")
-"""Isolation levels in which each statement sees what was committed when it began; to PostgreSQL they are one."""
 
 
 class Operations:
@@ -185,9 +183,14 @@ class PgTransaction(Operations):
         self._enter()
         if not self._is_lent:
             self._is_lent = self._may_have_failed = True
+            # Each statement of the caller's: a COMMIT is not to be hidden by a BEGIN after it.
+            self._connection.add_query_logger(self._look)
             if not self._has_run:  # its isolation level can still be changed
                 self._isolation = None
         return self._connection
+
+    def _look(self, _: object) -> None:
+        _ = self.is_open
 
     # ------------------------------------------------------------ operations
 
@@ -308,6 +311,8 @@ class PgTransaction(Operations):
         finally:
             if is_broken:
                 _terminate(connection)
+            if self._is_lent and not _is_lost(connection):
+                connection.remove_query_logger(self._look)
             await pool.take_back(connection, reset=self._is_lent)
             self._tell(has_landed=has_landed)
 
