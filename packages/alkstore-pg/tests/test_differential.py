@@ -23,7 +23,7 @@ from alkstore_pg.engine import PgEngine
 
 SCHEMA: Final = 'Mixed "Case"'
 
-CALLS: Final = 250
+CALLS: Final = 220
 """Calls of a sequence; to open two stores takes as long as a hundred."""
 
 
@@ -96,7 +96,7 @@ def database(server: Server) -> Iterator[Database]:
     server.drop_database(name)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 async def test_the_same_calls_give_the_same_answers_on_mem_and_on_a_server(
     database: Database, seed: int
 ) -> None:
