@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from alkstore import HandleConsumed, InsideTransaction, InvalidArgument, Store
+from alkstore import HandleConsumed, InsideTransaction, InvalidArgument, StopToken, Store
 from alkstore.clock import SystemClock
 from alkstore.engine import Engine, Settle, Traits
 from alkstore.numbers import MAX_INT64
@@ -56,6 +56,26 @@ async def test_claims_go_on_after_a_wait_that_was_cancelled() -> None:
         await queue.enqueue("late")
 
         assert (await anext(claims)).job.payload == "late"
+
+
+@pytest.mark.parametrize("ends", ["by its store", "by its token"])
+async def test_a_loop_that_claims_again_and_again_holds_nobody_up_at_its_end(ends: str) -> None:
+    stop = StopToken()
+    store = await MemStore()
+
+    async def outlive_failures() -> None:
+        while True:
+            async for _ in store.queue("q").claims(stop=stop):
+                pass
+
+    worker = asyncio.create_task(outlive_failures())
+    if ends == "by its token":
+        stop.cancel()
+    await store.aclose()
+
+    worker.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await worker
 
 
 async def test_any_extent_of_a_batch_has_a_meaning() -> None:

@@ -335,6 +335,8 @@ class _Claims:
                 break
             if handle is not None:
                 return handle
+        # Whoever iterates again and again, to outlive failures, would else hold up the very loop that is to end him.
+        await asyncio.sleep(0)
         raise StopAsyncIteration
 
 
