@@ -194,9 +194,9 @@ async def test_the_end_ends_who_waits_for_the_server_and_who_stands_in_line(
     second = asyncio.create_task(link.run(one))
     await asyncio.sleep(0)
     await link.close()
-    with pytest.raises(DatabaseError) as caught:
+    with pytest.raises(DatabaseError, match="nothing of it landed") as caught:
         await first
-    assert caught.value.outcome_unknown
+    assert not caught.value.outcome_unknown
     with pytest.raises(Closed):
         await second
     with pytest.raises(Closed):

@@ -5,6 +5,7 @@ listens for what other processes commit (`listener.py`). Each area says in state
 only says which of them runs where, and who is woken.
 """
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -298,10 +299,10 @@ class PgEngine:
         if self._is_closed:
             return
         self._is_closed = True
-        await self.wakes.aclose()
-        await self._writer.close()
-        await self._claimer.close()
-        await self._pool.close()
+        try:
+            await self.wakes.aclose()
+        finally:
+            await asyncio.gather(self._writer.close(), self._claimer.close(), self._pool.close())
 
 
 class PgStore(Store):

@@ -9,7 +9,7 @@ import asyncpg
 
 from alkstore.errors import DatabaseError
 
-__all__ = ["DRIVER", "is_repeatable", "silent", "translate", "was_lost"]
+__all__ = ["DRIVER", "cut_off", "is_repeatable", "silent", "translate", "was_lost"]
 
 # InternalClientError is what a connection says of which the server took leave in the very turn in which it is used.
 DRIVER: Final[tuple[type[BaseException], ...]] = (
@@ -99,6 +99,15 @@ def translate(error: BaseException, *, writes: bool) -> DatabaseError:
     made.outcome_unknown = writes and was_cut and not is_repeatable(error)
     made._is_held_back = state == "55P03" or isinstance(error, TimeoutError)
     return made
+
+
+def cut_off(error: BaseException, *, writes: bool) -> DatabaseError:
+    """Make the error of an operation that the end of its store may have cut short; as `translate` otherwise."""
+    if sqlstate(error) != "57014":
+        return translate(error, writes=writes)
+    return DatabaseError(
+        "postgresql: the store was closed before the server had done this; nothing of it landed"
+    )
 
 
 def silent(seconds: float, *, writes: bool) -> DatabaseError:

@@ -6,12 +6,13 @@ link to itself. Operations on a link follow each other in the order in which the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
 from alkstore_pg.ending import Ending
-from alkstore_pg.errors import DRIVER, is_repeatable, silent, translate, was_lost
+from alkstore_pg.errors import DRIVER, cut_off, is_repeatable, silent, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "OwnConnection",
     "Place",
     "Traffic",
+    "end",
     "is_ours",
 ]
 
@@ -41,12 +43,26 @@ SLACK: Final = 1.0
 """Seconds for which we wait longer than the server does: its answer says that nothing was done, our silence does not."""
 
 
+LAST_WORD: Final = 0.5
+"""Seconds that the server has to cancel what it does for a connection that is to end."""
+
+
 class OwnConnection(asyncpg.Connection):
     """asyncpg's, which undoes more of what its user did in the session when it is reset."""
 
     def get_reset_query(self) -> str:
         # RESET ALL leaves the role: whoever had the connection next would be refused what is not that role's.
         return f"RESET SESSION AUTHORIZATION; RESET ROLE; DISCARD TEMP; {super().get_reset_query()}"
+
+
+async def end(connection: Connection) -> None:
+    """End a connection, and before that what the server does on it: cut off from us it would go on, and land, later."""
+    try:
+        async with asyncio.timeout(LAST_WORD):
+            await connection.close()
+    except DRIVER:
+        with suppress(asyncpg.InterfaceError):  # one that was lost has left its pool
+            connection.terminate()
 
 
 class Traffic:
@@ -138,8 +154,10 @@ class Link:
             except DRIVER as error:
                 if isinstance(error, TimeoutError) or not repeats_left:
                     raise translate(error, writes=not reads) from error
-                if not (is_repeatable(error) or (reads and was_lost(error))):
-                    raise translate(error, writes=not reads) from error
+                was_ended = was_lost(error) or self._ending.is_reached
+                if not (is_repeatable(error) or (reads and was_ended)):
+                    make = cut_off if self._ending.is_reached else translate
+                    raise make(error, writes=not reads) from error
                 if was_lost(error):
                     session.connection.terminate()  # it may not know yet that it has ended
         raise AssertionError("the last attempt returns or raises")
@@ -169,7 +187,7 @@ class Link:
         self._ending.reach()
         session, self._session = self._session, None
         if session is not None:
-            session.connection.terminate()
+            await end(session.connection)
 
 
 class Place(Protocol):

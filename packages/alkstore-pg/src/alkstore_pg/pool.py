@@ -9,8 +9,8 @@ import asyncpg
 
 from alkstore.errors import DatabaseError
 from alkstore_pg.ending import Ending
-from alkstore_pg.errors import DRIVER, is_repeatable, silent, translate, was_lost
-from alkstore_pg.link import REPEATS, SLACK, Connection, Dial, DriverSession, Operation, Traffic
+from alkstore_pg.errors import DRIVER, cut_off, is_repeatable, silent, translate, was_lost
+from alkstore_pg.link import REPEATS, SLACK, Connection, Dial, DriverSession, Operation, Traffic, end
 from alkstore_pg.session import Schema
 
 __all__ = ["Pool"]
@@ -29,7 +29,7 @@ class Pool:
     ) -> None:
         self._pool = pool
         self._turns = asyncio.Semaphore(pool.get_max_size() - 1)
-        self._running = 0
+        self._running: set[Connection] = set()
         self._schema = schema
         self._limit = wait_timeout
         self._traffic = traffic
@@ -70,7 +70,7 @@ class Pool:
         with self._traffic:
             for repeats_left in reversed(range(REPEATS)):
                 connection, limit = await self._take(self._limit), asyncio.timeout(self._limit + SLACK)
-                self._running += 1
+                self._running.add(connection)
                 try:
                     async with limit:
                         return await operation(DriverSession(connection, self._schema))
@@ -81,13 +81,15 @@ class Pool:
                     _terminate(connection)
                     raise silent(self._limit + SLACK, writes=not reads) from error
                 except DRIVER as error:
-                    again = is_repeatable(error) or (reads and was_lost(error))
+                    was_ended = was_lost(error) or self._ending.is_reached
+                    again = is_repeatable(error) or (reads and was_ended)
                     if was_lost(error):
                         _terminate(connection)  # it may not know yet that it has ended
                     if not again or not repeats_left:
-                        raise translate(error, writes=not reads) from error
+                        make = cut_off if self._ending.is_reached else translate
+                        raise make(error, writes=not reads) from error
                 finally:
-                    self._running -= 1
+                    self._running.discard(connection)
                     await self._give_back(connection)
         raise AssertionError("the last attempt returns or raises")
 
@@ -115,14 +117,14 @@ class Pool:
         return connection
 
     async def _take(self, seconds: float) -> Connection:
-        busy, size = len(self.lent) + self._running, self._pool.get_max_size()
+        busy, size = len(self.lent) + len(self._running), self._pool.get_max_size()
         # Where there is room one is made, which takes its time and waits for nobody.
         limit = seconds + SLACK if busy < size else seconds
         try:
             with self._ending.awaited():
                 connection: Any = await self._pool.acquire(timeout=limit)
         except TimeoutError as error:
-            raise self._none_free(len(self.lent) + self._running, size) from error
+            raise self._none_free(len(self.lent) + len(self._running), size) from error
         except DRIVER as error:
             raise translate(error, writes=False) from error
         return connection  # type: ignore[no-any-return]
@@ -177,7 +179,10 @@ class Pool:
     async def close(self) -> None:
         """End every connection, whatever it is doing."""
         self._ending.reach()
-        self._pool.terminate()
+        try:
+            await asyncio.gather(*map(end, (*self.lent, *self._running)))
+        finally:
+            self._pool.terminate()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

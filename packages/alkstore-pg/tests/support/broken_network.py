@@ -123,9 +123,9 @@ class Trials:
         self._dsn = dsn
         self._references: dict[str, Reference] = {}
 
-    async def things(self, name: str) -> Things:
+    async def things(self, name: str, *, judged: bool = True) -> Things:
         """Make things for an operation."""
-        if self._makes is not None:
+        if judged and self._makes is not None:
             _ = await self.reference(name)  # not while it runs: what fires schedules fires all that are due
         maker = self.store if self._makes is None else self._makes.store
         things = await Things.made(maker, self.store, f"{name} {next(_NUMBERS)}", self._dsn)
