@@ -81,3 +81,9 @@ def test_a_wrong_dsn_is_refused_by_name_and_no_password_is_shown(dsn: object) ->
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
     assert SECRET not in str(caught.value.__context__ if not caught.value.__suppress_context__ else "")
+
+
+@pytest.mark.parametrize("name", ["connect_timeout", "channel_binding", "keepalives_idle"])
+def test_a_setting_of_libpq_that_the_driver_does_not_know_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"dsn must not hold {name}; leave it out"):
+        read(f"postgresql://db/app?sslmode=require&{name}=7", "dsn")

@@ -11,6 +11,7 @@ from alkstore import AlkstoreError, DatabaseError, InvalidArgument
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.contract_server import Server
 from alkstore_pg.engine import PgStore
+from alkstore_pg.errors import translate
 from alkstore_pg.schema import Found
 from alkstore_pg.session import Schema
 from alkstore_pg.surroundings import Options, check, prepare
@@ -97,7 +98,7 @@ async def test_what_is_asked_of_tls_is_passed_on(server: Server, options: dict[s
         pytest.skip("the server of the environment may speak TLS, or be reached by a socket only")
     dsn = server.tcp_dsn if options else extended(server.tcp_dsn, "sslmode=require")
 
-    with pytest.raises(DatabaseError, match="SSL"):
+    with pytest.raises(DatabaseError, match=r"^postgresql: the server at \S+ offers no TLS"):
         await opened(dsn, wait_timeout=5, **options)
 
 
@@ -235,3 +236,14 @@ async def test_opening_tells_the_clock_what_time_it_is_there(dsn: str) -> None:
         ((after,),) = await pool.run(lambda on: on.fetch("SELECT {schema}.now()"))
 
     assert before - 1_000_000 < between <= after
+
+
+def test_a_statement_of_another_ones_name_is_told_of_as_a_poolers_doing() -> None:
+    driver = asyncpg.DuplicatePreparedStatementError(
+        "it is there already\nHINT: the driver's, of its own functions"
+    )
+
+    told = str(translate(driver, writes=False))
+
+    assert told.endswith("open with statement_cache_size=0")
+    assert "HINT" not in told

@@ -17,6 +17,18 @@ SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verif
 
 _SESSIONS: Final = ("any", "primary", "standby", "read-write", "read-only", "prefer-standby")
 
+_UNKNOWN_TO_THE_DRIVER: Final = {
+    "connect_timeout": "wait_timeout says how long connecting may take",
+    "channel_binding": "the driver does without",
+    "gssencmode": "the driver does without",
+    "require_auth": "the driver takes what the server asks for",
+    **dict.fromkeys(
+        ("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
+        "wait_timeout and probe_interval find a dead network",
+    ),
+}
+"""Settings of libpq that hosts of databases put into their URLs. The server would take them for its own and refuse them."""
+
 _SPELLING: Final = "postgresql://user:password@host:5432/database"
 
 _ENCODE: Final = (
@@ -91,6 +103,8 @@ def _settings(query: str, what: str) -> dict[str, str]:
     for name, allowed in (("sslmode", SSL_MODES), ("target_session_attrs", _SESSIONS)):
         if settings.get(name, allowed[0]) not in allowed:
             raise InvalidArgument(f"{what} must have {name} one of {', '.join(allowed)}")
+    for name in settings.keys() & _UNKNOWN_TO_THE_DRIVER.keys():
+        raise InvalidArgument(f"{what} must not hold {name}; leave it out, {_UNKNOWN_TO_THE_DRIVER[name]}")
     if not all(re.fullmatch(r"[0-9]{1,5}", port) for port in settings.get("port", "5432").split(",")):
         raise InvalidArgument(f"{what} must have a port from 1 to 65535")
     return settings

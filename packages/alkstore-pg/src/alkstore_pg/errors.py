@@ -20,6 +20,10 @@ DRIVER: Final[tuple[type[BaseException], ...]] = (
 )
 """Everything that asyncpg raises."""
 
+_SHARED: Final = (
+    "as behind a pooler that shares connections between transactions: open with statement_cache_size=0"
+)
+
 _ADVICE: Final = {
     "55P03": "others held what it needs for longer than wait_timeout",
     "40P01": "it was chosen to break a deadlock; try again",
@@ -34,7 +38,9 @@ _ADVICE: Final = {
     "28P01": "the password is wrong, or none was given: see the DSN, PGPASSWORD and the password file",
     "28000": "the server lets nobody in this way: see its pg_hba.conf, and the role",
     "3D000": "make the database first",
-    "42501": "the role lacks a privilege; grant what the engine's page lists",
+    "42501": "the role lacks a privilege; alkstore migrate --sql --grant-to prints what it needs to use the schema, "
+    "and who migrates owns the schema or may create it",
+    "42P05": _SHARED,
     "3F000": "the schema is missing; run alkstore migrate",
     "42P01": "a table is missing; run alkstore migrate",
     "42883": "a function is missing; run alkstore migrate",
@@ -94,6 +100,8 @@ def translate(error: BaseException, *, writes: bool) -> DatabaseError:
     state = sqlstate(error)
     said = str(error).strip() or type(error).__name__
     advice = _ADVICE.get(state or "")
+    if advice is _SHARED:  # the driver's own advice names its functions, which are not to be had here
+        said = said.partition("\n")[0]
     made = DatabaseError(f"postgresql: {said}" + (f"; {advice}" if advice else ""))
     was_cut = was_lost(error) or isinstance(error, TimeoutError)
     made.outcome_unknown = writes and was_cut and not is_repeatable(error)

@@ -143,7 +143,7 @@ async def _check_place(engine: "PgEngine", carrier: Carrier) -> None:
     if not may_use:
         raise InvalidArgument(
             f"connection's role may not use schema {show(engine._options.schema.name)}; "
-            "grant it what the engine's page lists"
+            "grant it what alkstore migrate --sql --grant-to prints"
         )
     places.known.add(carrier.driver)
 

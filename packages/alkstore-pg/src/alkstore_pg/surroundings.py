@@ -174,13 +174,21 @@ async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: 
     except ssl.SSLError:
         raise
     except OSError as error:
-        # The driver's own text does not say where: with a socket's missing file not even by half.
-        text = f"nobody answers at {address.host}: {error.strerror or error}; is the server running there?"
-        raise OSError(error.errno, text) from error
+        raise _unreachable(error, address.host) from error
     except ValueError as error:  # of the driver's reading, or of a name that no resolver takes
         raise asyncpg.ClientConfigurationError(_without(str(error), address.secrets)) from None
     teach(connection)
     return connection
+
+
+def _unreachable(error: OSError, host: str) -> OSError:
+    # The driver's own text does not say where: with a socket's missing file not even by half.
+    if error.errno is not None:
+        text = f"nobody answers at {host}: {error.strerror or error}; is the server running there?"
+        return OSError(error.errno, text)
+    if "SSL" in str(error):
+        return ConnectionError(f"the server at {host} offers no TLS (SSL), which sslmode or ssl asks for")
+    return ConnectionError(f"what is at {host} did not answer as PostgreSQL does: {error}")
 
 
 def _without(text: str, secrets: tuple[str, ...]) -> str:
@@ -216,9 +224,11 @@ async def prepare(link: Place, pool: Pool, options: Options, clock: ServerClock)
     check(found, schema)
     lacking = await link.run(lambda on: _schema.pending(on, found), reads=True)
     if lacking and not options.migrate:
+        has = f"has version {lacking[0].version - 1}" if found.has_list else "is missing or empty"
+        which = "" if schema.name == "alkstore" else f" --schema {schema.name}"
         raise DatabaseError(
-            f"postgresql: schema {show(schema.name)} has version {lacking[0].version - 1}, this engine needs "
-            f"{lacking[-1].version}, and migrate is False; run alkstore migrate"
+            f"postgresql: schema {show(schema.name)} {has}, this engine needs version {lacking[-1].version}, "
+            f"and migrate is False; run alkstore migrate{which}"
         )
     if lacking:
         await _schema.migrate(pool, schema, wait_timeout=options.wait_timeout, random=options.random)
@@ -286,5 +296,5 @@ def check(found: Found, schema: Schema) -> None:
         what = f"table {found.lacking[0]} of " if found.has_usage else ""
         raise DatabaseError(
             f"postgresql: role {show(found.role)} may not use {what}schema {show(schema.name)}; "
-            "grant it what the engine's page lists"
+            "grant it what alkstore migrate --sql --grant-to prints"
         )
