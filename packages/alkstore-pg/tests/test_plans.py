@@ -195,3 +195,23 @@ async def test_what_is_done_often_touches_few_pages_among_many_rows(
     pages = await pages_of(q, done)
 
     assert {name: count for name, count in pages.items() if count > PAGES} == {}
+
+
+async def test_a_job_is_found_by_its_id_though_the_plan_is_of_when_it_was_alone(database: str) -> None:
+    async with jobs(database) as world:
+        await world.script("TRUNCATE {schema}.job; ALTER TABLE {schema}.job SET (autovacuum_enabled = off)")
+        ((job_id,),) = await world.sql(
+            "INSERT INTO {schema}.job (queue, payload, headers, priority, run_at, max_attempts, visibility_timeout, "
+            "base_delay, created_at) VALUES ('q', '1', '{}', 0, 0, 1, 1, 1, 0) RETURNING id"
+        )
+        await world.script("ANALYZE {schema}.job")
+        found: dict[str, Operation] = {
+            "find by id": lambda on: queue.find(on, "q", JobFilter(ids=(job_id,), limit=1))
+        }
+        for _ in range(7):
+            await found["find by id"](world.on)
+        await world.sql(FILL, 10 * EACH, 1, *WAITING)
+
+        pages = await pages_of(world, found)
+
+        assert pages["find by id"] <= PAGES

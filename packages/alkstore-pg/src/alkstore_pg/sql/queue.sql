@@ -153,24 +153,32 @@ ORDER BY id
 LIMIT $4::bigint;
 
 -- name: find_by_ids
--- Read the jobs of these ids that are in a state, if one is asked for.
+-- Read the jobs of these ids that are in a state, if one is asked for. Each is looked for by itself: a plan for all of them
+-- that was made while the table was small would read all of it when it is large.
 SELECT
     found.id, found.queue, found.payload, found.headers, found.state, found.priority, found.run_at, found.expires_at,
     found.attempts, found.max_attempts, found.visibility_timeout, found.base_delay, found.worker_id, found.deadline,
     found.created_at, found.scheduled_for, found.retry_error, found.last_error, found.died_at, found.token
-FROM (
-    SELECT
-        id, queue, payload, headers, CASE WHEN deadline IS NULL THEN 0 ELSE 1 END AS state, priority, run_at, expires_at,
-        attempts, max_attempts, visibility_timeout, base_delay, worker_id, deadline, created_at, scheduled_for,
-        retry_error, NULL::text AS last_error, NULL::bigint AS died_at, token
-    FROM {schema}.job
-    WHERE queue = $1::text AND id = ANY ($2::bigint[])
+FROM (SELECT DISTINCT given.id FROM unnest($2::bigint[]) AS given (id)) AS wanted
+CROSS JOIN LATERAL (
+    (
+        SELECT
+            job.id, queue, payload, headers, CASE WHEN deadline IS NULL THEN 0 ELSE 1 END AS state, priority, run_at,
+            expires_at, attempts, max_attempts, visibility_timeout, base_delay, worker_id, deadline, created_at,
+            scheduled_for, retry_error, NULL::text AS last_error, NULL::bigint AS died_at, token
+        FROM {schema}.job
+        WHERE queue = $1::text AND job.id = wanted.id
+        LIMIT 1
+    )
     UNION ALL
-    SELECT
-        id, queue, payload, headers, 2, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout,
-        base_delay, NULL::text, NULL::bigint, created_at, scheduled_for, NULL::text, last_error, died_at, NULL::bigint
-    FROM {schema}.dead
-    WHERE queue = $1::text AND id = ANY ($2::bigint[])
+    (
+        SELECT
+            dead.id, queue, payload, headers, 2, priority, run_at, expires_at, attempts, max_attempts, visibility_timeout,
+            base_delay, NULL::text, NULL::bigint, created_at, scheduled_for, NULL::text, last_error, died_at, NULL::bigint
+        FROM {schema}.dead
+        WHERE queue = $1::text AND dead.id = wanted.id
+        LIMIT 1
+    )
 ) AS found
 WHERE
     ($3::text IS NULL OR strpos(found.retry_error, $3::text) > 0 OR strpos(found.last_error, $3::text) > 0)
