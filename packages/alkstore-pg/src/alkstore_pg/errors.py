@@ -102,6 +102,9 @@ def translate(error: BaseException, *, writes: bool) -> DatabaseError:
     advice = _ADVICE.get(state or "")
     if advice is _SHARED:  # the driver's own advice names its functions, which are not to be had here
         said = said.partition("\n")[0]
+    if isinstance(error, asyncpg.InterfaceError) and said.endswith("released back to the pool"):
+        # The driver says so of every connection that it has taken apart, whoever ended it, and whether there is a pool.
+        said = "the server or the network ended the connection"
     made = DatabaseError(f"postgresql: {said}" + (f"; {advice}" if advice else ""))
     was_cut = was_lost(error) or isinstance(error, TimeoutError)
     made.outcome_unknown = writes and was_cut and not is_repeatable(error)
