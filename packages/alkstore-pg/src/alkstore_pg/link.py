@@ -90,8 +90,14 @@ class DriverSession:
         self._schema = schema
 
     async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
-        # A record is read by position like a tuple; its stubs do not say so.
-        rows: Sequence[Any] = await self.connection.fetch(self._schema.render(statement), *parameters)
+        try:
+            # A record is read by position like a tuple; its stubs do not say so.
+            rows: Sequence[Any] = await self.connection.fetch(self._schema.render(statement), *parameters)
+        except AttributeError as error:
+            if not self.connection.is_closed():
+                raise
+            # Ended between two steps of one statement, the driver misses what it has just thrown away.
+            raise asyncpg.ConnectionDoesNotExistError("connection was ended before its answer") from error
         return rows
 
 
