@@ -138,8 +138,9 @@ async def one_token_stops_many(ctx: Context) -> None:
 )
 async def a_close_ends_the_runner(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
-    runner, standby = Runner(ctx, mine), Runner(ctx, mine, supervised=True)
+    runner = Runner(ctx, mine)
     await ctx.idle(runner.task, "a runner runs")
+    standby = Runner(ctx, mine, supervised=True)
     await ctx.idle(standby.task, "a standby waits")
     await mine.aclose()
     for run in (runner, standby):
