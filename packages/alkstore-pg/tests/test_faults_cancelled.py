@@ -21,7 +21,8 @@ from every_operation import OPERATIONS, Outside, Things
 from pg_engines import free_connections
 
 from alkstore import Closed, DatabaseError, JobHandle, JobState, LeadershipLost, Store
-from alkstore_pg.engine import PgEngine, PgStore
+from alkstore_pg.engine import PgEngine
+from alkstore_pg.store import PgStore
 
 CANCELLATIONS = 1_000
 TOGETHER = 20

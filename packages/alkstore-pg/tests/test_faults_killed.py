@@ -20,7 +20,7 @@ from every_operation import OPERATIONS, Outside
 from waking import listener_pids
 
 from alkstore_pg.contract_server import Server
-from alkstore_pg.engine import PgStore
+from alkstore_pg.store import PgStore
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

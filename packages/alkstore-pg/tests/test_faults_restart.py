@@ -15,7 +15,8 @@ from every_operation import OPERATIONS, RUNNERS
 from alkstore import DatabaseError, Lock, Store
 from alkstore.engine import TopicKind
 from alkstore_pg.contract_server import Server, available
-from alkstore_pg.engine import PgEngine, PgStore
+from alkstore_pg.engine import PgEngine
+from alkstore_pg.store import PgStore
 
 T = TypeVar("T")
 

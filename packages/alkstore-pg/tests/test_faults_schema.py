@@ -12,8 +12,8 @@ from every_operation import OPERATIONS, RUNNERS
 
 from alkstore import DatabaseError
 from alkstore_pg.contract_proxy import Link, Proxy
-from alkstore_pg.engine import PgStore
 from alkstore_pg.schema import MIGRATIONS
+from alkstore_pg.store import PgStore
 
 PROCESSES = 10
 
@@ -23,7 +23,7 @@ STRIDE = 4
 # One interpreter that forks: the imports of ten would take as long as all the rest.
 OPEN_AT_ONCE = """
 import asyncio, os, sys, traceback
-from alkstore_pg.engine import PgStore
+from alkstore_pg.store import PgStore
 
 async def main():
     async with PgStore(sys.argv[1]) as store:

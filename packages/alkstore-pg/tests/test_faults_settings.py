@@ -11,7 +11,7 @@ from alkstore import DatabaseError
 from alkstore_pg.contract_dsn import address, database, on_database
 from alkstore_pg.contract_proxy import Proxy
 from alkstore_pg.contract_server import Server, available
-from alkstore_pg.engine import PgStore
+from alkstore_pg.store import PgStore
 
 ROLE = "role of test faults"
 

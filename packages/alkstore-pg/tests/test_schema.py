@@ -11,11 +11,11 @@ from alkstore import DatabaseError, SchemaMismatch
 from alkstore.migrations import Migration
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.contract_server import Server
-from alkstore_pg.engine import PgStore, alkstore_engine
 from alkstore_pg.errors import was_lost
 from alkstore_pg.pool import Pool
 from alkstore_pg.schema import MIGRATIONS, grants, look, migrate, pending, script
 from alkstore_pg.session import Schema, Session
+from alkstore_pg.store import PgStore, alkstore_engine
 from alkstore_pg.surroundings import Options, prepare
 
 LATEST = len(MIGRATIONS)

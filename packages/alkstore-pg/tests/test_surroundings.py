@@ -10,10 +10,10 @@ from timed import extended, pool_of
 from alkstore import AlkstoreError, DatabaseError, InvalidArgument
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.contract_server import Server
-from alkstore_pg.engine import PgStore
 from alkstore_pg.errors import translate
 from alkstore_pg.schema import Found
 from alkstore_pg.session import Schema
+from alkstore_pg.store import PgStore
 from alkstore_pg.surroundings import Options, check, prepare
 
 DSN = "postgresql://ada:hunter2@db.example/app"

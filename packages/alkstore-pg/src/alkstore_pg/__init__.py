@@ -1,6 +1,6 @@
 """The PostgreSQL engine of alkstore: ``PgStore("postgresql://…")``, or ``alkstore.open("postgresql://…")``."""
 
-from alkstore_pg.engine import PgStore
 from alkstore_pg.native import PgTx
+from alkstore_pg.store import PgStore
 
 __all__ = ["PgStore", "PgTx"]

@@ -31,7 +31,8 @@ from alkstore_pg.contract_outsider import Outsider
 from alkstore_pg.contract_pooler import Pooler, pgbouncer_available
 from alkstore_pg.contract_server import Server
 from alkstore_pg.contract_store import SuiteClock
-from alkstore_pg.engine import OMITTED, PgEngine, PgStore
+from alkstore_pg.engine import OMITTED, PgEngine
+from alkstore_pg.store import PgStore
 
 __all__ = [
     "CAPABILITIES",

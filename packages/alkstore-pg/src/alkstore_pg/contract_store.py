@@ -8,8 +8,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from alkstore.engine import Engine
 from alkstore.testing import ManualClock
 from alkstore_pg.clock import ServerClock
-from alkstore_pg.engine import PgEngine, PgStore
+from alkstore_pg.engine import PgEngine
 from alkstore_pg.link import Connection, Link
+from alkstore_pg.store import PgStore
 from alkstore_pg.surroundings import Options
 
 __all__ = ["Cord", "Host", "SuiteClock", "SuiteStore", "cancelling", "engine_of"]

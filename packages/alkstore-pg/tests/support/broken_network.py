@@ -11,7 +11,7 @@ from every_operation import OPERATIONS, RUNNERS, Contents, Outside, Things, cont
 from timed import extended
 
 from alkstore import DatabaseError, LeadershipLost, Store
-from alkstore_pg.engine import PgStore
+from alkstore_pg.store import PgStore
 
 __all__ = [
     "PATIENCE",
