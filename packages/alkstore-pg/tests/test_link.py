@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -295,3 +296,27 @@ async def test_a_guest_does_not_stand_in_its_hosts_line(link: Link, dialler: Dia
     busy.cancel()
     with pytest.raises(asyncio.CancelledError):
         await busy
+
+
+class Ending(asyncpg.Connection):
+    """Ends in the moment in which a statement is prepared and not yet executed."""
+
+    async def _get_statement(self, *arguments: object, **named: object) -> object:
+        statement = await super()._get_statement(*arguments, **named)  # type: ignore[misc]
+        self.terminate()
+        return statement
+
+
+async def test_an_end_between_the_steps_of_a_statement_is_the_end_of_a_connection(dialler: Dialler) -> None:
+    made: list[asyncpg.Connection[asyncpg.Record]] = []
+
+    async def dial() -> "asyncpg.Connection[asyncpg.Record]":
+        kind: Any = asyncpg.Connection if made else Ending
+        made.append(await asyncpg.connect(dialler.dsn, connection_class=kind))
+        return made[-1]
+
+    link = Link(dial, Schema("alkstore"), wait_timeout=PATIENCE, traffic=Traffic())
+    with pytest.raises(DatabaseError):
+        await link.run(put)
+    await link.run(put)
+    await link.close()

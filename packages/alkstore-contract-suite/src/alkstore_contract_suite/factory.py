@@ -7,7 +7,7 @@ gives the *factory* that the case uses; both live in that case's own event loop.
 """
 
 import enum
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,7 @@ __all__ = [
     "Capability",
     "ClockMode",
     "Crash",
+    "Disturbed",
     "EngineColumn",
     "Fault",
     "Inspected",
@@ -186,6 +187,17 @@ class Inspected(Protocol):
 
     async def sound(self) -> str | None:
         """Say what is wrong with the storage; None if nothing is."""
+
+
+@runtime_checkable
+class Disturbed(Protocol):
+    """A factory whose storage can fail under processes that work on it, and come back; an extra of a `StoreFactory`."""
+
+    def disturbances(self) -> AbstractAsyncContextManager[Mapping[str, Callable[[], Awaitable[None]]]]:
+        """Let processes that begin within the block reach the storage by a way on which it can be made to fail.
+
+        Gives by name, ``"server restart"`` and ``"network cut"`` as far as they can be had, what lets that happen once.
+        """
 
 
 class Backend(Protocol):

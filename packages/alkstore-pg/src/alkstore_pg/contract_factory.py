@@ -5,7 +5,7 @@ import functools
 import random
 import weakref
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -17,6 +17,7 @@ from alkstore_contract_suite.factory import Business, Crash, Fault, Remote, Stor
 from alkstore_pg import contract_application as application
 from alkstore_pg import contract_faults as faults
 from alkstore_pg import contract_storage as storage
+from alkstore_pg.contract_disturbance import Disturbances, disturbed
 from alkstore_pg.contract_outsider import Outsider
 from alkstore_pg.contract_server import Server
 from alkstore_pg.contract_store import SuiteClock, SuiteStore, cancelling, engine_of
@@ -47,7 +48,7 @@ MANY_LOOKS: Final = 20
 """Looks in a row at work of which nobody knows what it waits for: for the machine, or the case lets it stand still."""
 
 MORE_LOOKS: Final = 100
-"""The same where a connection is being made, which the server does not show before it is there."""
+"""The same where a connection is being made, or waits in a pooler: the server does not show that."""
 
 LONGEST_HEARING: Final = 2.0
 """Seconds of real time for what a listener is to hear; where its server is away it hears nothing."""
@@ -90,6 +91,7 @@ class PgFactory:
 
     def __init__(self, place: Place, seed: str, outsider: Outsider, server: Server | None = None) -> None:
         self.place = place
+        self._way = place
         self.outsider = outsider
         self.server = server
         self.clock = SuiteClock()
@@ -225,7 +227,7 @@ class PgFactory:
     async def _end_of_work(self, store: SuiteStore, engine: PgEngine) -> None:
         for link in cancelling(engine):
             await faults.bounded(link.run(_nothing, reads=True), LONGEST_HEARING)
-        traffic = engine.traffic
+        traffic, is_hidden = engine.traffic, self.place.is_pooled
         turns = looks = 0
         while traffic.in_hand:
             await asyncio.sleep(0 if turns < QUICK_TURNS else LOOK_AGAIN)
@@ -237,7 +239,9 @@ class PgFactory:
             state = traffic.in_hand, traffic.done, is_held
             if looks and self._stuck.get(store) == state:
                 return  # as the last time: most likely a task that the case lets stand still
-            if looks >= (ENOUGH_LOOKS if is_held else MORE_LOOKS if store.cord.dials else MANY_LOOKS):
+            if looks >= (
+                ENOUGH_LOOKS if is_held else MORE_LOOKS if is_hidden or store.cord.dials else MANY_LOOKS
+            ):
                 self._stuck[store] = state
                 return
 
@@ -251,7 +255,16 @@ class PgFactory:
     # ---------------------------------------------------------------- what not every engine has
 
     def remote(self) -> Remote:
-        return functools.partial(_elsewhere, self.place, self._seed)
+        return functools.partial(_elsewhere, self._way, self._seed)
+
+    @asynccontextmanager
+    async def disturbances(self) -> AsyncIterator[Disturbances]:
+        """Let processes that begin within the block reach the server through a proxy."""
+        async with disturbed(self) as (self._way, happens):
+            try:
+                yield happens
+            finally:
+                self._way = self.place
 
     def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
         return faults.fault(kind, self, cast(SuiteStore, store))

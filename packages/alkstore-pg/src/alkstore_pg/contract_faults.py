@@ -56,12 +56,13 @@ def fault(kind: Fault, where: Broken, store: SuiteStore) -> AbstractAsyncContext
         return Unsupported(NO_WATCHER)
     if kind in _LISTENING and where.place.options.get("listen") is False:
         return Unsupported(NO_LISTENER)
-    if kind is Fault.SERVER_RESTART and not _is_ours(where):
+    if kind is Fault.SERVER_RESTART and not is_ours(where):
         return Unsupported(NOT_OURS)
     return _FAULTS[kind](where, store)
 
 
-def _is_ours(where: Broken) -> bool:
+def is_ours(where: Broken) -> bool:
+    """Whether the server may be stopped and started."""
     return where.server is not None and where.server.can_restart
 
 
@@ -158,7 +159,7 @@ async def storage_away(where: Broken, store: SuiteStore) -> AsyncIterator[None]:
     outsider.close()
     outsider.is_away = True
     try:
-        async with _stopped(where.server) if _is_ours(where) else _closed(where.place.direct):
+        async with _stopped(where.server) if is_ours(where) else _closed(where.place.direct):
             yield
     finally:
         outsider.is_away = False
@@ -166,10 +167,11 @@ async def storage_away(where: Broken, store: SuiteStore) -> AsyncIterator[None]:
     if where.place.is_pooled:
         # The pooler goes on refusing for a while, and the next case is to begin with everything as it should be.
         # In a thread: the stores are to learn meanwhile which of their connections it has closed.
-        await asyncio.to_thread(_be_let_in, where.place.dsn)
+        await asyncio.to_thread(be_let_in, where.place.dsn)
 
 
-def _be_let_in(dsn: str) -> None:
+def be_let_in(dsn: str) -> None:
+    """Wait until a pooler that has lost its server lets clients through again."""
     for _ in range(MOST_LOOKS):
         with suppress(psycopg.OperationalError), closing(psycopg.connect(dsn, autocommit=True)) as connection:
             connection.execute("SELECT 1", prepare=False)
