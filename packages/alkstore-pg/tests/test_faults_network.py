@@ -126,7 +126,7 @@ async def test_in_a_slow_network_everything_happens(trials: Trials, proxy: Proxy
 
 
 async def test_cuts_in_the_midst_of_everything_leave_nothing_half_done(trials: Trials, proxy: Proxy) -> None:
-    for answers in (1, 4, 15, 40):
+    for answers in (2, 15):
         with cut_after(proxy, answers) as fuse:
             running = await together(trials)
             assert await problems_of(trials, running) == []

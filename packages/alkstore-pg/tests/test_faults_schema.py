@@ -113,7 +113,7 @@ async def test_columns_added_and_indexes_built_anew_fail_nothing_not_even_in_an_
         await tx.enqueue(name, "new")
         await tx.publish(name, "three")
         building = asyncio.ensure_future(_build_indexes_anew(dsn))
-        await trials.all_happen()
+        await tx.enqueue(name, "newer")
         await tx.commit()
         async with asyncio.timeout(PATIENCE):
             await building
