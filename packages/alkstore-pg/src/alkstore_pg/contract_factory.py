@@ -100,7 +100,7 @@ class PgFactory:
         self._seed = seed
         # Weak, or a store that a row dropped would never be collected.
         self._stores: weakref.WeakSet[SuiteStore] = weakref.WeakSet()
-        self._moves: weakref.WeakKeyDictionary[SuiteStore, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._moves: weakref.WeakKeyDictionary[SuiteStore, tuple[int, int, int]] = weakref.WeakKeyDictionary()
         self._stuck: weakref.WeakKeyDictionary[SuiteStore, tuple[int, int, bool]] = (
             weakref.WeakKeyDictionary()
         )
@@ -221,6 +221,8 @@ class PgFactory:
         # To hear costs a round trip, so it waits for a round in which nothing else moved any more.
         if _moves_of(store) == before and not self.outsider.is_away:
             await faults.bounded(engine.wakes.hear(), LONGEST_HEARING)
+            # Who waited for the same has not begun yet what comes after.
+            await self.clock.settle()
         self._moves[store] = _moves_of(store)
         return self._moves[store] != before
 
@@ -321,9 +323,11 @@ async def _nothing(on: Session) -> None:
     await on.fetch("SELECT 1")
 
 
-def _moves_of(store: SuiteStore) -> tuple[int, int]:
+def _moves_of(store: SuiteStore) -> tuple[int, int, int]:
     engine = engine_of(store)
-    return (engine.traffic.done, engine.wakes.heard) if engine is not None else (0, 0)
+    return (
+        (engine.traffic.in_hand, engine.traffic.done, engine.wakes.heard) if engine is not None else (0, 0, 0)
+    )
 
 
 def _poll(store: SuiteStore) -> None:
