@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import asyncpg
 import pytest
@@ -9,6 +9,8 @@ from alkstore import Closed, DatabaseError
 from alkstore_pg.contract_proxy import Proxy
 from alkstore_pg.link import Guest, Link, Operation, Traffic
 from alkstore_pg.session import Row, Schema, Session
+
+T = TypeVar("T")
 
 TABLE = "CREATE TABLE note (id bigint PRIMARY KEY, text text)"
 PATIENCE = 10.0
@@ -268,9 +270,9 @@ class Elsewhere:
         self.is_connected = False
         self.times = 0
 
-    async def run(self, operation: Operation[int], *, reads: bool = False) -> int:
+    async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
         self.times += 1
-        return self.times
+        return cast(T, self.times)
 
 
 async def test_a_guest_makes_no_connection_while_its_host_is_idle(link: Link) -> None:
