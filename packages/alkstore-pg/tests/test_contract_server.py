@@ -134,7 +134,7 @@ def test_a_standby_follows_and_takes_no_writes() -> None:
         primary.execute("CREATE TABLE part AS SELECT 1 AS value")
 
         with Server.standby_of(primary) as standby:
-            assert standby.execute("SELECT value, pg_is_in_recovery() FROM part")[0] == (1, True)
+            assert tuple(standby.execute("SELECT value, pg_is_in_recovery() FROM part")[0]) == (1, True)
             with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
                 standby.execute("INSERT INTO part VALUES (2)")
 

@@ -300,7 +300,7 @@ async def test_what_later_migrations_make_is_the_roles_too(dsn: str, role: str, 
     await bring(pool, [*MIGRATIONS, step(1, "CREATE TABLE {schema}.more AS SELECT 1 AS n")])
 
     connection = await asyncpg.connect(role)
-    assert await connection.fetch("UPDATE alkstore.more SET n = 2 RETURNING n") == [(2,)]
+    assert await connection.fetchval("UPDATE alkstore.more SET n = 2 RETURNING n") == 2
     await connection.close()
 
 
