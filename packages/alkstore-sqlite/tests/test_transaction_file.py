@@ -227,7 +227,7 @@ async def test_a_transaction_that_the_application_ended_by_its_own_sql_is_closed
     async with SqliteStore(path, clock=ManualClock(), wait_timeout=5, durability="process") as store:
         async with store.begin_tx() as tx:
             await tx.enqueue("q", 1)
-            await cast(aiosqlite.Connection, tx.connection).execute(sql)
+            await tx.connection.execute(sql)
             with pytest.raises(Closed):
                 await tx.enqueue("q", 2)
 
