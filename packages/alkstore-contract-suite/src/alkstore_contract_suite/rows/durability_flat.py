@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from alkstore import AlkstoreError, JobState, LockTimeout, Store
 from alkstore_contract_suite.context import Context
@@ -76,19 +76,26 @@ async def _hold_lock(ctx: Context, store: Store) -> None:
         await store.queue("q").stats()
 
 
+async def _subscribe(ctx: Context, store: Store) -> None:
+    async with store.stream("s").subscribe(after=0) as events:
+        await events.recv()
+        await events.recv()
+
+
 async def _receive(ctx: Context, store: Store) -> None:
     async with store.listen("c") as wakes, store.stream("s").subscribe("c", after=0) as events:
         await events.recv()
         await wakes.recv()
 
 
-WORK: Final[Sequence[Callable[[Context, Store], Awaitable[object]]]] = (
+Work: TypeAlias = Callable[[Context, Store], Awaitable[object]]
+
+WORK: Final[Sequence[Work]] = (
     _enqueue_all,
     _work_once,
     _wait_and_release,
     _whole_transaction,
     _hold_lock,
-    _receive,
 )
 
 
@@ -105,13 +112,27 @@ WORK: Final[Sequence[Callable[[Context, Store], Awaitable[object]]]] = (
     ),
 )
 async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
+    await _storm(ctx, _receive, CANCELLATIONS)
+
+
+@row(
+    "DUR-08",
+    text="The same where nobody listens: 200 random cancellations.",
+    oracle="no lock, position, claim or job is stuck afterwards, and no task or thread is left",
+    modes=("concurrent",),
+)
+async def cancelling_leaks_nothing_where_nobody_listens(ctx: Context) -> None:
+    await _storm(ctx, _subscribe, CANCELLATIONS // 5)
+
+
+async def _storm(ctx: Context, receive: Work, cancellations: int) -> None:
     mine, other = ctx.store, await ctx.turn()
     await mine.stream("s").publish(0)
-    await _warm_up(ctx, mine)
-    await _warm_up(ctx, other)
+    await _warm_up(ctx, mine, receive)
+    await _warm_up(ctx, other, receive)
     before = _left()
-    for _ in range(CANCELLATIONS // 20):
-        works = [ctx.random.choice(WORK) for _ in range(20)]
+    for _ in range(cancellations // 20):
+        works = [ctx.random.choice((*WORK, receive)) for _ in range(20)]
         tasks = [asyncio.create_task(_done(ctx, work, (mine, other)[n % 2])) for n, work in enumerate(works)]
         for task in ctx.random.sample(tasks, len(tasks)):
             for _ in range(ctx.random.randrange(4)):
@@ -125,9 +146,9 @@ async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
     await _nothing_is_stuck(ctx, mine, other)
 
 
-async def _warm_up(ctx: Context, store: Store) -> None:
+async def _warm_up(ctx: Context, store: Store, receive: Work) -> None:
     """Have a store open what it opens at its first use only, a few threads that read say: that is no leak."""
-    receiving = ctx.start(_receive(ctx, store))
+    receiving = ctx.start(_done(ctx, receive, store))
     await ctx.race(*(store.queue("q").stats() for _ in range(20)))
     await ctx.settle()
     receiving.cancel()
@@ -135,7 +156,7 @@ async def _warm_up(ctx: Context, store: Store) -> None:
     await ctx.settle()
 
 
-async def _done(ctx: Context, work: Callable[[Context, Store], Awaitable[object]], store: Store) -> object:
+async def _done(ctx: Context, work: Work, store: Store) -> object:
     return await work(ctx, store)
 
 

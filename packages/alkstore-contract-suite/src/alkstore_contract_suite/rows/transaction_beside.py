@@ -54,6 +54,32 @@ async def a_failed_commit_leaves_nothing(ctx: Context) -> None:
 
 
 @row(
+    "TX-05",
+    text="A failed commit leaves nothing where nobody listens either.",
+    oracle="DatabaseError; nothing seen, a waiting claim and subscription untouched; the next transaction lands",
+    needs=("durable",),
+)
+async def a_failed_commit_leaves_nothing_where_nobody_listens(ctx: Context) -> None:
+    store = ctx.store
+    handle = await prepare(ctx, store)
+    async with store.stream("events").subscribe() as events:
+        waiting = ctx.start(store.queue("jobs").claim())
+        await ctx.settle()
+        async with broken(ctx, Fault.COMMIT_FAILS, store):
+            tx = await store.begin_tx()
+            await write_everything(tx, handle)
+            async with ctx.refuses(DatabaseError, "a failed commit is a DatabaseError"):
+                await tx.commit()
+        await ctx.idle(waiting, "a failed commit gives no waiting claim a job")
+        ctx.expect(await events.try_recv(), None, "a failed commit gives no subscriber an event")
+        ctx.expect(await look(store), NOTHING, "a failed commit leaves nothing")
+        async with store.begin_tx() as again:
+            await write_everything(again, handle)
+        ctx.that(await ctx.soon(waiting, "the next commit gives the job"), "the next commit gives the job")
+    ctx.expect((await look(store))._replace(jobs=3), EVERYTHING, "the next transaction lands")
+
+
+@row(
     "TX-06",
     text="tx.connection is the driver's connection, or InvalidArgument where there is none.",
     oracle="one of the two, and the transaction stays usable; Closed once it has ended",
