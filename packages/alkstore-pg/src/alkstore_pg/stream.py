@@ -284,4 +284,4 @@ async def catch_up(on: Session) -> bool:
     Cost: one round trip, and a look at the end of each stream.
     """
     rows = await on.fetch(_SQL["catch_up"])
-    return bool(rows[0][0])
+    return bool(rows and rows[0][0])

@@ -71,5 +71,6 @@ FROM {schema}.save_position(
 SELECT current_setting('transaction_isolation');
 
 -- name: catch_up
--- Raise the sequence to the greatest offset there is.
-SELECT {schema}.catch_up();
+-- Raise the sequence to the greatest offset there is. Where there is no stream the function is not even read: every store
+-- that opens asks this.
+SELECT {schema}.catch_up() WHERE EXISTS (SELECT FROM {schema}.stream);
