@@ -50,8 +50,9 @@ MANY_LOOKS: Final = 20
 MORE_LOOKS: Final = 100
 """The same where a connection is being made, or waits in a pooler: the server does not show that."""
 
-LONGEST_HEARING: Final = 2.0
-"""Seconds of real time for what a listener is to hear; where its server is away it hears nothing."""
+LONGEST_HEARING: Final = 5.0
+"""Seconds of real time for what a listener is to hear, longer than its check of a new connection; where its server is away
+it hears nothing."""
 
 LAST_LOOKS: Final = 100
 """Looks at the sessions of a store that was cut off, after which the server is told to end them."""
