@@ -126,7 +126,7 @@ class Bare:
             area: {name: schema.render(text) for name, text in statements.load("alkstore_pg", area).items()}
             for area in ("queue", "stream")
         }
-        ((self._id, self._base),) = await self._db.fetch(self._sql["stream"]["find"], NAME)
+        ((self._id, self._base, self._home),) = await self._db.fetch(self._sql["stream"]["find"], NAME)
         return self
 
     async def close(self) -> None:
@@ -156,7 +156,7 @@ class Bare:
             for row in rows[:-1]:
                 await handle(decode(row[1]))
             tokens = [ticket ^ id for id in ids]
-            ((_, gone),) = await self._fetch("queue", "ack", NAME, ids, tokens, PATIENCE)
+            ((_, gone),) = await self._fetch("queue", "ack", NAME, ids, tokens, [], PATIENCE)
             assert len(gone) == len(ids)
 
     async def publish(self) -> object:
@@ -166,7 +166,9 @@ class Bare:
         payloads = [encode(PAYLOAD) for _ in range(count)]
         nothing, headers = [None] * count, [b"{}"] * count
         stream = ([self._id], [self._base], [None], [1] * count)
-        ((_, drawn),) = await self._fetch("stream", "append", *stream, nothing, payloads, headers, [])
+        ((_, drawn),) = await self._fetch(
+            "stream", "append", *stream, nothing, payloads, headers, [], self._home
+        )
         return [value - self._base for value in drawn]
 
 
