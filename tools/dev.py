@@ -2,7 +2,7 @@
 
     demo    run `alkstore demo` (further arguments are passed on)
     tests   run the unit tests, the documentation's code, planted faults, and the contract on every engine
-    servers run the contract on every version of PostgreSQL that this machine could start
+    servers run the contract on every version of PostgreSQL here but the one that the tests start
     soak    run the contract again and again in random order (further arguments are those of tools/soak.py)
 
 It makes its own virtual environment in .dev/venv, from the versions in requirements/constraints.txt, and keeps it while
