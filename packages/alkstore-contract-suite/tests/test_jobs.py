@@ -1,5 +1,6 @@
 """A run in several processes says what a run in one says, whatever becomes of the processes."""
 
+import functools
 import json
 import os
 import signal
@@ -206,7 +207,13 @@ def test_an_interrupt_ends_every_process_and_leaves_its_backend(toy: Toy) -> Non
     os.mkfifo(author.path / "told")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *ROWS, "--alk-jobs", "2"]
     running = subprocess.Popen(
-        command, cwd=author.path, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=author.path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell that runs this in its background has its children ignore it.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
     # Whoever has the other end open is a worker: the end of the file is the end of all of them.
