@@ -175,9 +175,17 @@ class PgFactory:
     async def advance(self, seconds: float) -> None:
         to = shift(self.clock.now(), duration(seconds, "seconds"))
         if self._moves_server:
+            await self._end_of_statements()
             self.outsider.set_clock(to)
         await self.clock.set(to_datetime(to))
         await self.settle()
+
+    async def _end_of_statements(self) -> None:
+        """Wait until the server has nothing in hand that goes on: what a killed process sent belongs to before the jump."""
+        for _ in range(LAST_LOOKS):
+            if self.outsider.is_away or not self.outsider.progress()[1]:
+                return
+            await asyncio.sleep(LOOK_AGAIN)
 
     async def now(self) -> datetime:
         return self.clock.datetime
