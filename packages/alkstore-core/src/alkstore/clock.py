@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from alkstore.errors import InvalidArgument, show
 
-__all__ = ["Clock", "SystemClock", "Timer", "chosen"]
+__all__ = ["Clock", "SteppedTimer", "SystemClock", "Timer", "chosen"]
 
 LONGEST_SLEEP: Final = 1.0
 """Seconds between two looks at a wall clock that may be set while we sleep."""
@@ -40,13 +40,15 @@ class SystemClock:
         return time.time_ns() // 1_000
 
     def call_at(self, instant: int, callback: Callable[[], object]) -> Timer:
-        return _SystemTimer(self, instant, callback)
+        return SteppedTimer(self, instant, callback)
 
 
-class _SystemTimer:
+class SteppedTimer:
+    """A timer on a clock that may be set at any time: it looks at it again every LONGEST_SLEEP seconds."""
+
     __slots__ = ("_callback", "_clock", "_handle", "_instant", "_loop")
 
-    def __init__(self, clock: SystemClock, instant: int, callback: Callable[[], object]) -> None:
+    def __init__(self, clock: Clock, instant: int, callback: Callable[[], object]) -> None:
         self._clock = clock
         self._instant = instant
         self._callback = callback
@@ -55,7 +57,7 @@ class _SystemTimer:
         self._sleep()
 
     def _sleep(self) -> None:
-        # The wall clock may be set at any time while the loop's clock is monotonic: short sleeps notice it.
+        # That clock may be set at any time while the loop's is monotonic: short sleeps notice it.
         seconds = min(max((self._instant - self._clock.now()) / 1_000_000, 0.0), LONGEST_SLEEP)
         self._handle = self._loop.call_later(seconds, self._look)
 

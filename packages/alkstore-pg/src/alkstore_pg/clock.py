@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from alkstore.clock import LONGEST_SLEEP, Timer
+from alkstore.clock import SteppedTimer, Timer
 
 __all__ = ["ServerClock"]
 
@@ -62,33 +62,4 @@ class ServerClock:
         return math.floor(asyncio.get_running_loop().time() * SECOND) + self._least
 
     def call_at(self, instant: int, callback: Callable[[], object]) -> Timer:
-        return _ServerTimer(self, instant, callback)
-
-
-class _ServerTimer:
-    __slots__ = ("_callback", "_clock", "_handle", "_instant", "_loop")
-
-    def __init__(self, clock: ServerClock, instant: int, callback: Callable[[], object]) -> None:
-        self._clock = clock
-        self._instant = instant
-        self._callback = callback
-        self._loop = asyncio.get_running_loop()
-        self._handle: asyncio.TimerHandle | None = None
-        self._sleep()
-
-    def _sleep(self) -> None:
-        # The server's clock may be set at any time: short sleeps notice what was heard of that.
-        seconds = min(max((self._instant - self._clock.now()) / SECOND, 0.0), LONGEST_SLEEP)
-        self._handle = self._loop.call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        if self._clock.now() >= self._instant:
-            self._handle = None
-            self._callback()
-        else:
-            self._sleep()
-
-    def cancel(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        return SteppedTimer(self, instant, callback)
