@@ -3,11 +3,10 @@
 The broken engines live beside the suite's source, in ``tests/mutants``; only a checkout has them.
 """
 
-import gc
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -109,7 +108,6 @@ def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kil
         except Exception as error:  # whatever a mutant meets on planting: core has moved on under it
             how = f"CANNOT BE PLANTED: {type(error).__name__}: {error}"
             return [Kill(mutant.name, id, "", False, how) for id in mutant.kills]
-        stack.enter_context(_cheap_collections())
         outcomes = _outcomes(mutant, [*naming, *others], column, seed)
     claims = [_kill(mutant, id, "", _of(id, outcomes)) for id in mutant.kills]
     return [*claims, *(_kill(mutant, row.id, row.name, outcomes[row.id, row.name]) for row in naming)]
@@ -131,17 +129,6 @@ def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed:
 
 def _run(backends: Backends, column: EngineColumn, case: Case, seed: int, limits: Limits) -> Outcome:
     return run(backends.of(column), case, seed=seed, limits=limits, processes=backends.processes)
-
-
-@contextmanager
-def _cheap_collections() -> Iterator[None]:
-    # Every case ends with a collection of garbage, which need not walk what was there before.
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _of(id: str, outcomes: Outcomes) -> Sequence[tuple[str, Outcome]]:
@@ -197,7 +184,7 @@ def table(
 
 
 def _red(rows: Sequence[Row], honest: Mutant, seed: int) -> dict[tuple[str, str], str]:
-    with honest.column() as column, closing(Backends("selftest")) as backends, _cheap_collections():
+    with honest.column() as column, closing(Backends("selftest")) as backends:
         return {
             (case.row.id, case.row.name): f"{case.mode}: {outcome.reason}"
             for case in plan(rows, column)

@@ -1,7 +1,6 @@
 """What pytest does when the contract was asked for: collect it, note what became of it, judge, report."""
 
 import datetime as dt
-import gc
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -80,9 +79,6 @@ class ContractPlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        # Every case ends with a collection of garbage; what was there before any of them need not be walked each time.
-        gc.collect()
-        gc.freeze()
         cases = [item.case for item in session.items if isinstance(item, ContractCase)]
         runner = self._runner = Runner(self._session, cases, jobs.wanted(self._config, len(cases)))
         self._config.stash[RUN] = runner.run
@@ -90,7 +86,6 @@ class ContractPlugin:
             return (yield)
         finally:
             runner.close()
-            gc.unfreeze()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

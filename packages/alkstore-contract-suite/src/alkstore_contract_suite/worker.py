@@ -4,7 +4,6 @@ It is a fork of the process that collected the cases, so it has the columns that
 time to import anything.
 """
 
-import gc
 import logging
 import os
 import pickle
@@ -95,16 +94,13 @@ def _done(case: Case, execute: Execute, output: IO[bytes]) -> Done:
 
 def _outcome(case: Case, execute: Execute) -> Outcome:
     try:
-        outcome = execute(case)
+        return execute(case)
     except (
         Exception,
         SystemExit,
     ) as error:  # as pytest does: whatever becomes of a case, the next one is run
         traceback.print_exc()
         return Outcome(status=Status.FAIL, reason=f"the case could not run: {error!r}")
-    # What survived the collection that ends a case is here to stay; the next one need not walk it again.
-    gc.freeze()
-    return outcome
 
 
 def _known(category: type[Warning]) -> type[Warning]:
