@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from alkstore import backoff, numbers, payload
 from alkstore.engine import Ack, Fail, Heartbeat, JobRecord, Release, Retry, Settle
@@ -22,6 +22,12 @@ EXHAUSTED: Final = "attempts used up"
 FAILED: Final = "failed"
 
 
+class Keeper(Protocol):
+    """Who renews the claims of many handles, and has to hear what one of them does by itself."""
+
+    def note_moved(self, handle: "JobHandle", /) -> None: ...
+
+
 class JobHandle:
     """One claim of one job.
 
@@ -29,7 +35,7 @@ class JobHandle:
     a body that settled the handle itself is left at that. Rows: Q-09, Q-15, Q-28.
     """
 
-    __slots__ = ("_consumed", "_deadline", "_hold", "_job", "_record", "_store")
+    __slots__ = ("_consumed", "_deadline", "_hold", "_job", "_keeper", "_record", "_store")
 
     def __init__(self, store: "Store", record: JobRecord) -> None:
         self._store = store
@@ -38,6 +44,7 @@ class JobHandle:
         self._consumed: str | None = None
         self._deadline = record.deadline or 0
         self._hold: Renewal | None = None
+        self._keeper: Keeper | None = None
 
     @property
     def job(self) -> Job:
@@ -106,11 +113,12 @@ class JobHandle:
 
         Cost: one round trip. Rows: Q-13, Q-25.
         """
+        return await self._settle(self._failing(error), "JobHandle.fail", "failed")
+
+    def _failing(self, error: str | BaseException | None) -> Fail:
         record = self._record
         text = payload.error_text(error, FAILED, payload.LAST_ERROR_BYTES)
-        return await self._settle(
-            Fail(record.queue, record.id, record.token or 0, text), "JobHandle.fail", "failed"
-        )
+        return Fail(record.queue, record.id, record.token or 0, text)
 
     async def release(self) -> bool:
         """Give the claim back as if it had not been: claimable at once, the attempt not counted.
@@ -182,6 +190,8 @@ class JobHandle:
             before, self._deadline = self._deadline, end
             if end < before and self._hold is not None:
                 self._hold.note_sooner()
+            if self._keeper is not None:
+                self._keeper.note_moved(self)
         return end
 
     async def _settle(self, settle: Settle, operation: str, done: str) -> bool:

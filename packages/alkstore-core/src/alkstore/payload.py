@@ -13,7 +13,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ __all__ = [
     "HEADERS_BYTES",
     "LAST_ERROR_BYTES",
     "RETRY_ERROR_BYTES",
+    "check_type",
     "decode",
     "decode_as",
     "decode_headers",
@@ -150,6 +151,15 @@ def decode_as(data: bytes, type_: type[_T]) -> _T:
         raise
     except Exception as error:  # a type's own __post_init__ may raise anything to say that it does not fit
         raise CodecError(f"payload must fit {show(type_)}, got {show(data)}: {show(error)}") from error
+
+
+def check_type(type_: object) -> None:
+    """Refuse a type that `decode_as` cannot read into, before there is anything to read.
+
+    Raises:
+        InvalidArgument: msgspec cannot read into this type.
+    """
+    _reader(cast(type[object], type_))
 
 
 def _reader(type_: type[_T]) -> Callable[[bytes], _T]:

@@ -1,0 +1,104 @@
+"""Giving a job its outcome, until it is known whether that landed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from alkstore.engine import Fail as FailSettle
+from alkstore.engine import Settle
+from alkstore.errors import Closed, DatabaseError, show
+from alkstore.job import JobHandle
+from alkstore.store import Store
+from alkstore.worker.outcome import Answer, Ending, Fail, Retry, Tally
+
+__all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Settling"]
+
+LOGGER: Final = logging.getLogger("alkstore.worker")
+FIRST_BACKOFF: Final = 0.1
+LONGEST_BACKOFF: Final = 5.0
+"""Seconds on the event loop's clock between tries while the database is away."""
+
+
+class Settling:
+    """Gives outcomes, counts them, and tells of those that somebody may have to look at."""
+
+    def __init__(self, store: Store, tally: Tally) -> None:
+        self._store = store
+        self._tally = tally
+
+    async def settle(self, handle: JobHandle, answer: Answer, is_lost: Callable[[], bool]) -> None:
+        """Give an outcome; ``is_lost`` says while the database is away that there is no claim any more to settle."""
+        if handle._consumed is not None:  # by the handler itself
+            self._tally.count(handle._consumed)
+            return
+        if answer is Ending.LOST:
+            self.lose(handle)
+            return
+        settle = _settle(handle, answer)
+        handle._consumed = "settled by its worker"
+        if not await self._land(handle, settle, is_lost):
+            self.lose(handle)
+        elif answer is Ending.DONE:
+            self._tally.done += 1
+        elif isinstance(answer, (Retry, Fail)):
+            is_dead = isinstance(settle, FailSettle)
+            self._tally.count("dead" if is_dead else "retried")
+            _tell(handle, answer, is_dead=is_dead)
+        else:
+            self._tally.released += 1
+
+    def lose(self, handle: JobHandle) -> None:
+        """Count and tell of a claim that has ended."""
+        self._tally.lost += 1
+        record = handle._record
+        LOGGER.warning(
+            "job %d of queue %r: its claim ended before its outcome landed; it may run again",
+            record.id,
+            record.queue,
+        )
+
+    async def _land(self, handle: JobHandle, settle: Settle, is_lost: Callable[[], bool]) -> bool:
+        backoff = FIRST_BACKOFF
+        while True:
+            try:
+                return (await self._store._writer.settle_jobs((settle,)))[0] is not None
+            except Closed:
+                return False
+            except DatabaseError as error:
+                if is_lost():
+                    return False
+                record, name = handle._record, type(settle).__name__.lower()
+                LOGGER.warning(
+                    "job %d of queue %r: the %s has not landed: %s; trying again in %.1f s",
+                    record.id,
+                    record.queue,
+                    name,
+                    error,
+                    backoff,
+                )
+            await asyncio.sleep(backoff * self._store._random.uniform(0.5, 1.0))
+            backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+
+def _settle(handle: JobHandle, answer: Answer) -> Settle:
+    if isinstance(answer, Retry):
+        return handle._retrying(answer.reason, answer.delay)
+    if isinstance(answer, Fail):
+        return handle._failing(answer.reason)
+    return handle._ack() if answer is Ending.DONE else handle._release()
+
+
+def _tell(handle: JobHandle, answer: Retry | Fail, *, is_dead: bool) -> None:
+    record, reason = handle._record, answer.reason
+    LOGGER.log(
+        logging.ERROR if is_dead else logging.WARNING,
+        "job %d of queue %r %s after attempt %d of %d: %s",
+        record.id,
+        record.queue,
+        "is dead" if is_dead else "is to be tried again",
+        record.attempts,
+        record.max_attempts,
+        "no reason given" if reason is None else show(reason),
+        exc_info=reason if isinstance(reason, BaseException) else None,
+    )
