@@ -31,6 +31,7 @@ __all__ = [
     "Remote",
     "Shares",
     "StoreFactory",
+    "Stored",
     "Supported",
     "Unsupported",
 ]
@@ -250,4 +251,15 @@ class Shares(Protocol):
 
         What it leaves in the column is there for all of them. It may leave processes behind, but no thread and no event loop,
         which no fork survives; whatever it started ends with the block.
+        """
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """A column that says what its stores are kept in; an extra of an `EngineColumn`."""
+
+    def storage(self) -> str:
+        """Say it with its version, ``"PostgreSQL 16"``: reports of several versions stand side by side.
+
+        It is asked at the end of a run, whether any case was run or not, so it starts nothing.
         """

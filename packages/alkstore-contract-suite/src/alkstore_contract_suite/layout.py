@@ -1,11 +1,12 @@
 """The one layout in which a failure is shown, on the terminal and in reports."""
 
+import shlex
 from typing import Final
 
 from alkstore_contract_suite.outcome import Outcome
 from alkstore_contract_suite.plan import Case
 
-__all__ = ["again", "failure"]
+__all__ = ["again", "command", "failure"]
 
 LAST_STEPS: Final = 12
 """Steps of the timeline that a failure shows."""
@@ -35,11 +36,15 @@ def failure(case: Case, outcome: Outcome, seed: int) -> str:
 
 
 def again(case: Case, seed: int) -> str:
+    """Give the command that runs a case's cell again."""
+    return command(case.engine, case.row.id, case.mode, seed)
+
+
+def command(engine: str, row: str, mode: str, seed: int) -> str:
     """Give the command that runs one cell again."""
-    return (
-        f"pytest --pyargs alkstore_contract_suite --alk-engine {case.engine} --alk-row {case.row.id} "
-        f"--alk-mode {case.mode} --alk-seed {seed}"
-    )
+    words = ["--alk-engine", engine, "--alk-row", row, "--alk-mode", mode, "--alk-seed", str(seed)]
+    # Quoted: a report may come from anybody, and this is there to be pasted into a shell.
+    return f"pytest --pyargs alkstore_contract_suite {shlex.join(words)}"
 
 
 def _line(label: str, text: str) -> str:

@@ -123,7 +123,7 @@ class ContractPlugin:
             return
         self._run = self._session.result(jobs=self._runner.count if self._runner else 1)
         if option.alk_report:
-            report.write(self._run, Path(option.alk_report))
+            report.write(report.as_report(self._run), Path(option.alk_report))
         is_partial, may_be_missing = self._session.is_partial, bool(option.alk_allow_missing)
         code = max(
             result.exit_code(partial=is_partial, may_be_missing=may_be_missing)
