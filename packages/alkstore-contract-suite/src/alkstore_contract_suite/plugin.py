@@ -39,9 +39,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="an engine that this machine lacks something for is shown as MISSING and fails nothing",
     )
-    group.addoption("--alk-report", metavar="DIR", help="write report.json and report.md into this directory")
+    group.addoption(
+        "--alk-report", metavar="DIR", help="write report.json, .md and .html into this directory"
+    )
     group.addoption(
         "--alk-kills", type=int, default=5, metavar="N", help="kill so many processes in the crash loop"
+    )
+    group.addoption(
+        "--alk-ladder",
+        action="store_true",
+        help="climb from the simplest row on, stop at the first broken promise, say what to write next",
     )
     group.addoption("--alk-list", action="store_true", help="list the rows and their tests")
     group.addoption("--alk-explain", metavar="ROW", help="say everything about a row")

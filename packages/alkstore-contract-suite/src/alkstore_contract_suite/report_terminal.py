@@ -22,11 +22,14 @@ SHOWN: Final = (
 )
 
 
-def summary(run: Run) -> list[str]:
-    """Give the lines: for each engine its cells that need a look, grouped by reason, and one line of verdict."""
+def summary(run: Run, *, ladder: bool = False) -> list[str]:
+    """Give the lines: for each engine its cells that need a look, grouped by reason, and one line of verdict.
+
+    After a climb most cells have not been run, and what is not yet written is said by the ladder.
+    """
     where = f" in {run.jobs} processes" if run.jobs > 1 else ""
     lines = [f"contract {CONTRACT_VERSION}, seed {run.seed}, {run.seconds:.1f} s{where}"]
-    for result in run.engines:
+    for result in run.engines if not ladder else ():
         lines += _attention(result)
     lines += [_verdict_line(result) for result in run.engines]
     return lines

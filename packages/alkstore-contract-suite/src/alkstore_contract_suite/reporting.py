@@ -12,6 +12,7 @@ from alkstore_contract_suite import (
     columns,
     expectations,
     jobs,
+    ladder,
     report,
     report_terminal,
     rows,
@@ -49,7 +50,11 @@ class ContractPlugin:
         self._run: Run | None = None
         self._runner: Runner | None = None
         self._is_collected = False
+        self._is_ladder: bool = config.option.alk_ladder
+        self._test_session: pytest.Session | None = None
         self._session = config.stash[SESSION] = _session(config)
+        if self._is_ladder:
+            self._session.wanted = ladder.climb(self._session.wanted)
 
     def pytest_report_header(self) -> str:
         names = ", ".join(f"{column.name} {column.version}" for column in columns.chosen(self._config))
@@ -82,6 +87,7 @@ class ContractPlugin:
         cases = [item.case for item in session.items if isinstance(item, ContractCase)]
         runner = self._runner = Runner(self._session, cases, jobs.wanted(self._config, len(cases)))
         self._config.stash[RUN] = runner.run
+        self._test_session = session
         try:
             return (yield)
         finally:
@@ -105,7 +111,11 @@ class ContractPlugin:
         noted = getattr(report, FIELD, None)
         if noted is not None:
             self._is_collected = True
-            self._session.record(noted["id"], Outcome.from_json(noted["outcome"]))
+            outcome = Outcome.from_json(noted["outcome"])
+            self._session.record(noted["id"], outcome)
+            is_listed = hasattr(report, "wasxfail")
+            if self._is_ladder and self._test_session and ladder.is_broken(outcome) and not is_listed:
+                self._test_session.shouldfail = "the ladder ends at the first promise that is broken"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
@@ -141,8 +151,11 @@ class ContractPlugin:
             terminalreporter.section("alkstore contract")
             if self._runner is not None and self._runner.is_hindered:
                 terminalreporter.line(HINDERED)
-            for line in report_terminal.summary(self._run):
+            for line in report_terminal.summary(self._run, ladder=self._is_ladder):
                 terminalreporter.line(line)
+            if self._is_ladder:
+                for line in ladder.advice(self._session.wanted, self._session.outcomes):
+                    terminalreporter.line(line)
         return result
 
 
