@@ -144,6 +144,26 @@ async def test_callers_that_call_again_fill_every_flush(storage: Storage, batche
     assert len(storage.flushes) <= 12
 
 
+async def test_calls_that_come_in_company_again_and_again_share_one_flush(
+    storage: Storage, batcher: Batcher
+) -> None:
+    for _ in range(3):
+        await finish(*(insert(batcher, f"{at}") for at in range(100)))
+
+    assert storage.flushes == [1, 99, 100, 100]
+
+
+async def test_a_caller_that_is_alone_again_flushes_itself(storage: Storage, batcher: Batcher) -> None:
+    await finish(*(insert(batcher, text) for text in "abc"))
+
+    for text in "de":
+        await batcher.insert_jobs([job(text)])
+
+    assert storage.flushes == [1, 2, 1, 1]
+    assert storage.tasks[-2] is not asyncio.current_task(), "nobody can know yet that d comes alone"
+    assert storage.tasks[-1] is asyncio.current_task()
+
+
 async def test_a_batch_is_bounded_in_rows(storage: Storage, batcher: Batcher) -> None:
     storage.is_gated = True
     tasks = [insert(batcher, *[f"{at}-{row}" for row in range(10)]) for at in range(302)]

@@ -1,4 +1,4 @@
-"""What a worker gives to handlers, and what it makes of how they end."""
+"""What a worker makes of how a handler ends."""
 
 import asyncio
 import contextvars
@@ -7,19 +7,15 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import Any
 
-import msgspec
 import pytest
 
 from alkstore import Job, JobHandle, JobState, Store
-from alkstore.errors import InvalidArgument, InvalidName, ReservedName
+from alkstore.errors import InvalidArgument
 from alkstore.testing import ManualClock
 from alkstore.worker import Counts, Fail, Retry, Worker, by_kind, handle
 from alkstore_mem import MemStore
-
-if TYPE_CHECKING:
-    from decimal import Decimal as Unimported
 
 
 @pytest.fixture
@@ -34,240 +30,11 @@ class Email:
     copies: int = 1
 
 
-class Order(msgspec.Struct):
-    id: int
-
-
-class Shipment(TypedDict):
-    weight: float
-
-
-class Model:
-    """Reads itself, as pydantic's models do."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    @classmethod
-    def model_validate_json(cls, data: bytes) -> "Model":
-        if data == b"13":
-            raise ValueError("thirteen is no number")
-        return cls(data)
-
-
-class Pool:
-    """A resource."""
-
-
 async def counted(store: Store, handler: Any, payload: object, **options: Any) -> tuple[Counts, list[Job]]:
     queue = store.queue("q")
     await queue.enqueue(payload, max_attempts=2)
     counts = await Worker(store, {"q": handler}, **options).run_until_idle()
     return counts, await queue.list()
-
-
-# ---------------------------------------------------------------- arguments
-
-
-@pytest.mark.parametrize(
-    ("type_", "payload", "expected"),
-    [
-        (Email, {"to": "ada@example.org"}, Email("ada@example.org")),
-        (Order, {"id": 7}, Order(7)),
-        (Shipment, {"weight": 1.5}, {"weight": 1.5}),
-        (dict[str, int], {"a": 1}, {"a": 1}),
-        (int | None, None, None),
-        (Annotated[int, msgspec.Meta(ge=0)], 3, 3),
-        (object, [1, "a"], [1, "a"]),
-        (Any, 2.5, 2.5),
-    ],
-)
-async def test_a_parameter_gets_the_payload_as_its_type(
-    store: MemStore, type_: Any, payload: object, expected: object
-) -> None:
-    seen: list[object] = []
-
-    async def handler(value: object) -> None:
-        seen.append(value)
-
-    handler.__annotations__["value"] = type_
-
-    counts, left = await counted(store, handler, payload)
-
-    assert seen == [expected]
-    assert (counts, left) == (Counts(done=1), [])
-
-
-async def test_a_model_reads_itself(store: MemStore) -> None:
-    seen: list[bytes] = []
-
-    async def handler(model: Model) -> None:
-        seen.append(model.data)
-
-    assert (await counted(store, handler, 12))[0] == Counts(done=1)
-    counts, (left,) = await counted(store, handler, 13)
-
-    assert seen == [b"12"]
-    assert counts == Counts(dead=1)
-    assert "thirteen is no number" in (left.last_error or "")
-
-
-async def test_a_parameter_without_an_annotation_gets_the_decoded_payload(store: MemStore) -> None:
-    seen: list[object] = []
-
-    counts, _ = await counted(store, lambda value: seen.append(value), {"a": [1]})
-
-    assert seen == [{"a": [1]}]
-    assert counts == Counts(done=1)
-
-
-async def test_parameters_get_job_handle_store_and_resources_by_their_types(store: MemStore) -> None:
-    seen: list[object] = []
-    pool = Pool()
-
-    async def handler(
-        pool: Pool, job: Job, handle: JobHandle, store: Store, same: MemStore, /, email: Email, *, again: Pool
-    ) -> None:
-        seen.extend((pool, job.id, handle.job, store, same, email, again))
-
-    await counted(store, handler, {"to": "ada@example.org"}, resources={Pool: pool})
-
-    assert seen[0] is pool
-    assert seen[6] is pool
-    assert seen[3] is seen[4] is store
-    assert seen[5] == Email("ada@example.org")
-    assert isinstance(seen[2], Job)
-    assert seen[2].id == seen[1]
-
-
-async def test_further_parameters_keep_their_defaults(store: MemStore) -> None:
-    seen: list[object] = []
-
-    async def handler(value: int, factor: int = 10, *rest: int, unit: str = "s", **more: str) -> None:
-        seen.append((value, factor, rest, unit, more))
-
-    await counted(store, handler, 3)
-
-    assert seen == [(3, 10, (), "s", {})]
-
-
-async def test_a_handler_may_take_nothing(store: MemStore) -> None:
-    calls: list[int] = []
-
-    async def handler() -> None:
-        calls.append(1)
-
-    assert (await counted(store, handler, None))[0] == Counts(done=1)
-    assert calls == [1]
-
-
-def two_payloads(one: int, other: int) -> None: ...
-
-
-def unresolved(value: "Unimported") -> None: ...
-
-
-def unreadable(value: threading.Thread) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("handler", "message"),
-    [
-        (two_payloads, "second payload"),
-        (unresolved, "TYPE_CHECKING"),
-        (unreadable, "neither a payload that can be read nor a resource"),
-        (3, "must be a function"),
-        ("module:function", "must be a function"),
-    ],
-)
-def test_a_handler_that_can_get_nothing_is_refused_when_the_worker_is_made(
-    handler: Any, message: str
-) -> None:
-    with pytest.raises(InvalidArgument, match=message):
-        Worker(MemStore(), {"q": handler})
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"concurrency": 0},
-        {"concurrency": True},
-        {"prefetch": 0},
-        {"grace": "soon"},
-        {"keep_dead": "x"},
-        {"resources": {"pool": Pool()}},
-        {"outboxes": ["mail"]},
-    ],
-)
-def test_an_option_outside_its_domain_is_refused_by_name(options: dict[str, Any]) -> None:
-    name = next(iter(options))
-
-    with pytest.raises(InvalidArgument, match=name):
-        Worker(MemStore(), {"q": print}, **options)
-
-
-def test_a_worker_needs_a_store_and_something_to_do() -> None:
-    with pytest.raises(InvalidArgument, match="needs a Store, got 'mem://'"):
-        Worker("mem://", {"q": print})  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="a handler for a queue or an outbox"):
-        Worker(MemStore())
-    with pytest.raises(ReservedName):
-        Worker(MemStore(), {"__alkstore_outbox:mail": print})
-    with pytest.raises(InvalidName):
-        Worker(MemStore(), outboxes={"": print})
-
-
-@pytest.mark.parametrize(
-    "limits", [{"concurrency": 0}, {"timeout": 0}, {"timeout": -1}, {"timeout": "3"}, {"concurrency": 1.5}]
-)
-def test_a_limit_outside_its_domain_is_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(limits))):
-        handle(print, **limits)
-
-
-# ---------------------------------------------------------------- kinds
-
-
-async def test_a_kind_chooses_its_handler(store: MemStore) -> None:
-    seen: list[object] = []
-
-    async def receipt(order: Order) -> None:
-        seen.append(order)
-
-    def reminder(value: dict[str, object]) -> None:
-        seen.append(value)
-
-    queue = store.queue("q")
-    await queue.enqueue({"type": "receipt", "id": 1})
-    await queue.enqueue({"type": "reminder"})
-    worker = Worker(
-        store, {"q": by_kind({"receipt": receipt, "reminder": reminder}, key="type")}, concurrency=1
-    )
-
-    assert await worker.run_until_idle() == Counts(done=2)
-    assert seen == [Order(1), {"type": "reminder"}]
-
-
-@pytest.mark.parametrize("payload", [{"kind": "unknown"}, {"kind": ["receipt"]}, {}, [1], None, "receipt"])
-async def test_a_job_of_no_known_kind_goes_dead_and_says_why(store: MemStore, payload: object) -> None:
-    counts, (left,) = await counted(store, by_kind({"receipt": print}), payload)
-
-    assert counts == Counts(dead=1)
-    assert left.state is JobState.DEAD
-    assert "'kind' is one of ['receipt']" in (left.last_error or "")
-
-
-def test_kinds_have_no_concurrency_of_their_own() -> None:
-    with pytest.raises(InvalidArgument, match="a queue has one"):
-        by_kind({"a": handle(print, concurrency=2)})
-    for wrong in ({}, [print], {1: print}):
-        with pytest.raises(InvalidArgument):
-            by_kind(wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="key"):
-        by_kind({"a": print}, key=1)  # type: ignore[arg-type]
-
-
-# ---------------------------------------------------------------- outcomes
 
 
 async def test_an_undecodable_payload_goes_dead_at_once_and_the_worker_goes_on(store: MemStore) -> None:
@@ -494,6 +261,19 @@ async def test_a_handler_over_its_timeout_is_cancelled_and_retried(store: MemSto
     assert left.retry_error == "the handler did not end within its timeout of 0.001 s"
 
 
+async def test_a_kind_has_the_timeout_of_all_unless_it_has_its_own(store: MemStore) -> None:
+    async def hangs(value: object) -> None:
+        await asyncio.Event().wait()
+
+    kinds = by_kind({"a": hangs, "b": handle(hangs, timeout=0.002)})
+    for kind in "ab":
+        await store.queue("q").enqueue({"kind": kind})
+
+    await Worker(store, {"q": handle(kinds, timeout=0.001)}).run_until_idle()
+    errors = [job.retry_error for job in await store.queue("q").list()]
+    assert errors == [f"the handler did not end within its timeout of {limit} s" for limit in (0.001, 0.002)]
+
+
 async def test_a_timeout_of_the_handlers_own_is_no_timeout_of_the_worker(store: MemStore) -> None:
     async def handler(value: int) -> None:
         raise TimeoutError("of the mail server")
@@ -501,33 +281,6 @@ async def test_a_timeout_of_the_handlers_own_is_no_timeout_of_the_worker(store: 
     _, (left,) = await counted(store, handle(handler, timeout=60), 1)
 
     assert (left.retry_error or "").startswith("builtins.TimeoutError: of the mail server")
-
-
-async def test_the_place_of_a_thread_that_is_over_its_timeout_waits_for_it(store: MemStore) -> None:
-    may_end = threading.Event()
-    running: list[int] = []
-    most: list[int] = []
-
-    def handler(value: int) -> None:
-        running.append(value)
-        most.append(len(running))
-        if value == 1:
-            may_end.wait(10)
-        running.remove(value)
-
-    queue = store.queue("q")
-    await queue.enqueue(1, max_attempts=1)
-    await queue.enqueue(2)
-    work = asyncio.ensure_future(
-        Worker(store, {"q": handle(handler, concurrency=1, timeout=0.01)}).run_until_idle()
-    )
-    async with asyncio.timeout(10):
-        while (await queue.stats()).dead == 0:  # noqa: ASYNC110  # a thread tells no event
-            await asyncio.sleep(0.001)
-    may_end.set()
-
-    assert await work == Counts(done=1, dead=1)
-    assert max(most) == 1
 
 
 async def test_a_handler_that_cancels_itself_is_retried(store: MemStore) -> None:

@@ -25,7 +25,7 @@ async def run_until_idle(plan: "Plan", *, include_delayed: bool) -> Counts:
     """Work until nothing is ready, or with ``include_delayed`` until nothing is left to become so."""
     store = plan.store
     store._check("Worker.run_until_idle", None, write=True)
-    tally, last = Tally(), numbers.MIN_INSTANT
+    tally = Tally()
     async with lanes(plan, StopToken(), tally, asyncio.Event()) as work:
         while True:
             if plan.fires_schedules:
@@ -33,9 +33,8 @@ async def run_until_idle(plan: "Plan", *, include_delayed: bool) -> Counts:
             if await _drain(work):
                 continue
             at = await _next(plan) if include_delayed else None
-            if at is None or at <= last:  # what has not come at its time will not come by waiting
+            if at is None:
                 break
-            last = at
             await _wait(store, at)
     return tally.counts()
 

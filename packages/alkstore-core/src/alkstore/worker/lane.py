@@ -75,7 +75,6 @@ class Lane:
         self._lost: set[JobHandle] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waiting: list[asyncio.Future[None]] = []
-        self._want: Want | None = None
         self._is_stopping = False
         self._tells_of_values = True
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,7 +86,7 @@ class Lane:
     # ------------------------------------------------------------ claiming
 
     async def run(self) -> None:
-        """Claim and work until `stop`, or until the store closes; what must not happen is raised."""
+        """Claim and work until cancelled, or until the store closes; what must not happen is raised."""
         feeding = asyncio.ensure_future(self._feed())
         try:
             await asyncio.wait((feeding, self._broken), return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +105,7 @@ class Lane:
             Closed: The store was closed meanwhile.
         """
         count = 0
-        while not self._is_stopping:
+        while True:
             if self._broken.done():
                 self._broken.result()
             room = self._room
@@ -115,13 +114,12 @@ class Lane:
             self._take(jobs)
             if not jobs:
                 if self.is_empty:
-                    break
+                    return count
                 await self._change()
-        return count
 
     async def _feed(self) -> None:
         backoff = FIRST_BACKOFF
-        while not self._is_stopping:
+        while True:
             room = self._room
             if not room:
                 await self._change()
@@ -140,11 +138,7 @@ class Lane:
 
     async def _claim(self, count: int, *, waits: bool) -> Sequence[JobRecord]:
         store = self._store
-        want = self._want = Want(store._worker_id, count, waits=waits)
-        try:
-            return await store._pump(self._queue.name).claim(want)
-        finally:
-            self._want = None
+        return await store._pump(self._queue.name).claim(Want(store._worker_id, count, waits=waits))
 
     def _take(self, jobs: Sequence[JobRecord]) -> None:
         keep = self._setting.keeper.keep
@@ -152,8 +146,6 @@ class Lane:
             handle = JobHandle(self._store, record)
             keep(handle, self)
             self._ready.append(handle)
-        if self._is_stopping:  # they came together with the stop
-            self._give_back()
         for _ in range(min(len(jobs), len(self._idle))):
             _wake(self._idle.pop())
 
@@ -167,7 +159,7 @@ class Lane:
         return not self._ready and not self._running and not self._leaving
 
     async def _change(self) -> None:
-        """Wait until a claim is held no more, or until the lane is told to stop."""
+        """Wait until a claim is held no more."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(change)
         await change
@@ -242,15 +234,9 @@ class Lane:
     # ------------------------------------------------------------ the end
 
     def stop(self) -> None:
-        """Claim no more, and give back what no handler has begun with."""
+        """Give back what no handler has begun with, and let the places end; nobody may be claiming any more."""
         self._is_stopping = True
-        if self._want is not None:
-            self._want.expire()
-        self._give_back()
-        self._changed()
         _wake_all(self._idle)
-
-    def _give_back(self) -> None:
         for handle in self._ready:
             leaving = asyncio.ensure_future(self.conclude(handle, Ending.GIVEN_BACK))
             self._leaving.add(leaving)

@@ -64,6 +64,8 @@ class Place:
         while (handle := await self._lane.next_job(self)) is not None:
             self._wish = None
             await self._lane.conclude(handle, await self._answer(handle))
+            if self.task.cancelling():
+                raise asyncio.CancelledError
             if self._thread is not None:
                 await self._outlast(self._thread, handle)
             if not _is_same(clean):
@@ -90,8 +92,8 @@ class Place:
             return Fail(str(error))
         try:
             value = await self._run(call, positional, named)
-        except asyncio.CancelledError as error:
-            return self._cancelled(error)
+        except asyncio.CancelledError:
+            return self._cancelled()
         except (Retry, Fail) as verdict:
             value = verdict
         except Exception as error:
@@ -140,11 +142,11 @@ class Place:
             thread.add_done_callback(_retrieve)
             raise
 
-    def _cancelled(self, error: asyncio.CancelledError) -> Answer:
+    def _cancelled(self) -> Answer:
         if (wish := self._take_back()) is not None:
             return wish
-        if self.task.cancelling():  # the whole worker is: nobody is left to give an outcome
-            raise error
+        if self.task.cancelling():  # by whoever ends the loop: there may still be time to give the job back
+            return Ending.GIVEN_BACK
         return Retry("the handler was cancelled by something of its own")
 
     def _take_back(self) -> Ending | None:

@@ -77,6 +77,8 @@ async def run(plan: Plan, stop: StopToken | None, *, signals: bool) -> Counts:
     store, token, hurry = plan.store, StopToken(), asyncio.Event()
     store._check("Worker.run", None, write=True)
     tally = Tally()
+    if stop is not None and stop.is_cancelled:
+        return tally.counts()
     with ExitStack() as stack:
         if stop is not None:
             stack.callback(stop.subscribe(token.cancel))
@@ -104,7 +106,6 @@ async def _until_stopped(plan: Plan, token: StopToken, work: Sequence[Lane]) -> 
             if task.done():
                 task.result()
     finally:
-        token.cancel()
         for task in (stopped, *tasks):
             task.cancel()
         await asyncio.wait((stopped, *tasks))
@@ -147,7 +148,7 @@ async def _wind_up(work: Sequence[Lane], grace: float, hurry: asyncio.Event) -> 
     """Let what runs end within the grace, then give it back."""
     for lane in work:
         lane.stop()
-    empty = asyncio.gather(*(lane.empty() for lane in work))
+    empty = asyncio.ensure_future(_empty(work))
     hurried = asyncio.ensure_future(hurry.wait())
     try:
         await asyncio.wait((empty, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
@@ -162,6 +163,11 @@ async def _wind_up(work: Sequence[Lane], grace: float, hurry: asyncio.Event) -> 
         empty.cancel()
         hurried.cancel()
         await asyncio.wait((empty, hurried))
+
+
+async def _empty(work: Sequence[Lane]) -> None:
+    for lane in work:  # they claim no more, so one that is empty stays so
+        await lane.empty()
 
 
 async def _tidy(plan: Plan, token: StopToken) -> None:
