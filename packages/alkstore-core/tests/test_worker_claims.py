@@ -85,7 +85,7 @@ async def test_claims_of_about_the_same_time_are_renewed_together_and_settled_on
         work.gate.set()
         await turn()
         store.wire.calls.clear()
-        await store.clock.advance(100)
+        await store.clock.advance(15)
         await turn()
 
         assert store.wire.calls["settle_jobs"] == 0

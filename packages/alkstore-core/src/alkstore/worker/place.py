@@ -64,8 +64,6 @@ class Place:
         while (handle := await self._lane.next_job(self)) is not None:
             self._wish = None
             await self._lane.conclude(handle, await self._answer(handle))
-            if self.task.cancelling():
-                raise asyncio.CancelledError
             if self._thread is not None:
                 await self._outlast(self._thread, handle)
             if not _is_same(clean):
