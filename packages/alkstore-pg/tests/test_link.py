@@ -251,6 +251,36 @@ async def test_a_connection_that_does_not_answer_is_given_up(dsn: str) -> None:
         await link.close()
 
 
+async def test_an_operation_has_all_of_its_time_whatever_came_before(dialler: Dialler) -> None:
+    link = Link(dialler, Schema("alkstore"), wait_timeout=-0.6, traffic=Traffic())
+    await link.run(one)
+    time = asyncio.get_running_loop().time
+    for _ in range(3):  # the first timer rings while another one is in hand
+        await link.run(lambda on: on.fetch("SELECT pg_sleep(0.25)"))
+    began = time()
+    with pytest.raises(DatabaseError, match=r"no answer within 0\.4 s") as caught:
+        await link.run(sleep_for_ever)
+    assert 0.39 <= time() - began
+    assert caught.value.outcome_unknown
+    assert len(dialler.made) == 1
+    await link.run(put)
+    assert len(dialler.made) == 2
+    await link.close()
+
+
+async def test_what_is_undone_again_and_again_takes_no_longer_than_one_operation(dialler: Dialler) -> None:
+    link = Link(dialler, Schema("alkstore"), wait_timeout=-0.7, traffic=Traffic())
+    await link.run(one)
+
+    async def conflict(on: Session) -> None:
+        await on.fetch("SELECT pg_sleep(0.2)")
+        await on.fetch("DO $$ BEGIN RAISE EXCEPTION 'conflict' USING errcode = '40001'; END $$")
+
+    with pytest.raises(DatabaseError, match=r"no answer within 0\.3 s"):
+        await link.run(conflict)
+    await link.close()
+
+
 async def test_who_only_stood_in_line_knows_that_nothing_was_done(dialler: Dialler) -> None:
     link = Link(dialler, Schema("alkstore"), wait_timeout=-0.7, traffic=Traffic())
     first, second = asyncio.create_task(link.run(sleep_for_ever)), asyncio.create_task(link.run(put))

@@ -42,6 +42,8 @@ REPEATS: Final = 5
 SLACK: Final = 1.0
 """Seconds for which we wait longer than the server does: its answer says that nothing was done, our silence does not."""
 
+MOMENT: Final = 0.001
+"""Seconds by which a timer may be early."""
 
 LAST_WORD: Final = 0.5
 """Seconds that the server has to cancel what it does for a connection that is to end."""
@@ -107,6 +109,50 @@ def is_ours(limit: asyncio.Timeout) -> bool:
     return limit.expired() and task is not None and task.cancelling() <= 1
 
 
+class _Watch:
+    """Ends a connection that has an operation in hand for too long: one timer that looks after all of them in turn."""
+
+    __slots__ = ("_began", "_connection", "_limit", "_timer", "has_ended")
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._connection: Connection | None = None
+        self._began = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.has_ended = False
+        """Whether the operation in hand has taken too long."""
+
+    def begin(self, connection: Connection) -> float:
+        """An operation begins; gives the loop's time."""
+        loop = asyncio.get_running_loop()
+        self._connection, self._began, self.has_ended = connection, loop.time(), False
+        if self._timer is None:
+            self._timer = loop.call_at(self._began + self._limit, self._look)
+        return self._began
+
+    def end(self) -> None:
+        """It has ended."""
+        self._connection = None
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._connection is None:
+            return
+        loop, due = asyncio.get_running_loop(), self._began + self._limit
+        if loop.time() + MOMENT < due:
+            self._timer = loop.call_at(due, self._look)
+            return
+        # Whoever waits for its answer gets an error at once, and whoever is next another connection.
+        self.has_ended = True
+        self._connection.terminate()
+
+
 class Link:
     """One connection at most, and operations that commit by themselves on it.
 
@@ -123,7 +169,10 @@ class Link:
         self._limit = wait_timeout + SLACK
         self._traffic = traffic
         self._line = asyncio.Lock()
+        self._here = 0
         self._session: DriverSession | None = None
+        self._was_cut = False
+        self._watch = _Watch(self._limit)
         self._ending = Ending()
 
     async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
@@ -139,34 +188,74 @@ class Link:
 
         Cost: what the operation costs; a connection first if there is none. Rows: DUR-05, DUR-11, Q-26.
         """
-        with self._traffic:
+        session = self._session
+        is_free = not (self._here or self._was_cut or session is None or session.connection.is_closed())
+        self._here += 1
+        try:
+            with self._traffic:
+                if is_free and session is not None:
+                    return await self._run_at_once(session, operation, reads)
+                return await self._run_in_turn(operation, reads)
+        finally:
+            self._here -= 1
+
+    async def _run_at_once(self, session: DriverSession, operation: Operation[T], reads: bool) -> T:
+        # Nothing is waited for but the server: the watch does it, for a timer would cost a tenth of a short statement.
+        async with self._line:
+            began = self._watch.begin(session.connection)
             try:
-                async with asyncio.timeout(self._limit) as limit, self._line:
-                    return await self._attempt(operation, reads, limit)
+                return await operation(session)
+            except asyncio.CancelledError:
+                self._was_cut = True
+                raise
+            except DRIVER as error:
+                if self._watch.has_ended:
+                    raise silent(self._limit, writes=not reads) from error
+                self._judge(error, session, reads, REPEATS - 1)
+            finally:
+                self._watch.end()
+            try:
+                async with asyncio.timeout_at(began + self._limit) as limit:
+                    return await self._attempt(operation, reads, limit, REPEATS - 1)
             except TimeoutError as error:  # nothing was sent
                 raise silent(self._limit, writes=False) from error
 
-    async def _attempt(self, operation: Operation[T], reads: bool, limit: asyncio.Timeout) -> T:
-        for repeats_left in reversed(range(REPEATS)):
+    async def _run_in_turn(self, operation: Operation[T], reads: bool) -> T:
+        try:
+            async with asyncio.timeout(self._limit) as limit, self._line:
+                return await self._attempt(operation, reads, limit, REPEATS)
+        except TimeoutError as error:  # nothing was sent
+            raise silent(self._limit, writes=False) from error
+
+    async def _attempt(self, operation: Operation[T], reads: bool, limit: asyncio.Timeout, times: int) -> T:
+        for repeats_left in reversed(range(times)):
             session = await self._ready()
             try:
-                return await operation(session)
+                result = await operation(session)
             except asyncio.CancelledError as error:
                 if not is_ours(limit):
+                    self._was_cut = True
                     raise
                 # Whoever is next must not wait for an answer that may never come: the network may be dead.
                 session.connection.terminate()
                 raise silent(self._limit, writes=not reads) from error
             except DRIVER as error:
-                if isinstance(error, TimeoutError) or not repeats_left:
-                    raise translate(error, writes=not reads) from error
-                was_ended = was_lost(error) or self._ending.is_reached
-                if not (is_repeatable(error) or (reads and was_ended)):
-                    make = cut_off if self._ending.is_reached else translate
-                    raise make(error, writes=not reads) from error
-                if was_lost(error):
-                    session.connection.terminate()  # it may not know yet that it has ended
+                self._judge(error, session, reads, repeats_left)
+            else:
+                self._was_cut = False
+                return result
         raise AssertionError("the last attempt returns or raises")
+
+    def _judge(self, error: BaseException, session: DriverSession, reads: bool, repeats_left: int) -> None:
+        """Raise what a caller is to see of a failed attempt, unless it is to be made again."""
+        if isinstance(error, TimeoutError) or not repeats_left:
+            raise translate(error, writes=not reads) from error
+        was_ended = was_lost(error) or self._ending.is_reached
+        if not (is_repeatable(error) or (reads and was_ended)):
+            make = cut_off if self._ending.is_reached else translate
+            raise make(error, writes=not reads) from error
+        if was_lost(error):
+            session.connection.terminate()  # it may not know yet that it has ended
 
     async def _ready(self) -> DriverSession:
         session = self._session
@@ -192,8 +281,11 @@ class Link:
         """End the connection, whatever it is doing: what waits for its answer gets `DatabaseError`."""
         self._ending.reach()
         session, self._session = self._session, None
-        if session is not None:
-            await end(session.connection)
+        try:
+            if session is not None:
+                await end(session.connection)
+        finally:
+            self._watch.close()
 
 
 class Place(Protocol):
