@@ -1,6 +1,7 @@
 """Every task of a developer; ``nox -l`` lists them. Versions are those of the lock, through its export for pip."""
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ PYTHONS = [
 ]
 # Where tests find what several of them share: a package's may use another one's.
 SHARED = nox.project.load_toml(ROOT / "pyproject.toml")["tool"]["pytest"]["ini_options"]["pythonpath"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SOAK = ["--times", "20", "--kills", "100"]
 
 nox.needs_version = ">=2025.5.1"
@@ -95,6 +97,12 @@ def types(session: nox.Session) -> None:
         session.run("mypy", *map(str, paths), env={"MYPYPATH": os.pathsep.join([str(tests), *SHARED])})
     session.run("mypy", "noxfile.py", "tools", "tests", "docs/conf.py", env={"MYPYPATH": "tools"})
     session.run("mypy", "benchmarks")
+    with tempfile.TemporaryDirectory() as folder:
+        # What authors begin with: its signatures are to be those of the seam.
+        begun = Path(folder) / "begun"
+        session.run("alkstore-contract", "init", "toy_kv", "--out", str(begun), silent=True)
+        with session.chdir(begun):
+            session.run("mypy", "src", "tests", "noxfile.py", env={"MYPYPATH": ""})
     session.run("basedpyright")
 
 
@@ -132,6 +140,16 @@ def docs(session: nox.Session) -> None:
     _install(session, "test", "docs")
     session.run("sphinx-build", "-n", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "-m", "pytest", "tests/test_docs.py")
+
+
+@nox.session
+def pages(session: nox.Session) -> None:
+    """Look at the page of a report in the Chromium of this machine; ``nox -s pages -- FOLDER`` keeps pictures."""
+    _install(session, "test", "pages")
+    if not any(map(shutil.which, BROWSERS)):
+        session.skip(f"no browser is here: none of {', '.join(BROWSERS)}")
+    kept = {"ALKSTORE_PAGES": str(Path(session.posargs[0]).resolve())} if session.posargs else {}
+    session.run("python", "-m", "pytest", "tests/test_pages.py", env=kept)
 
 
 @nox.session(venv_backend="none")

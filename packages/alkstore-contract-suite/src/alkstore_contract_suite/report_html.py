@@ -70,8 +70,8 @@ def _verdicts(report: Report) -> Html:
     shown = [status for status in Status if any(engine.counts.get(status) for engine in report.engines)]
     heads = ["Engine", "Verdict", *(s.value for s in shown), "Version", "Storage", "Python", "Platform"]
     body = [
-        element("tr", element("th", engine.name, scope="row"), *_totals(engine, shown))
-        for engine in report.engines
+        element("tr", element("th", heading, scope="row"), *_totals(engine, shown))
+        for heading, engine in zip(headings(report.engines), report.engines, strict=True)
     ]
     return element(
         "section",

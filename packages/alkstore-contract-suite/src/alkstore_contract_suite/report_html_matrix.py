@@ -116,8 +116,10 @@ def _summary(cells: Sequence[CellValue], controls: str) -> Html:
     if not cells:
         return Html("")
     status = speaking(cells)
+    # What is not applicable is no part of the whole: "PASS 1/3" would look as if something were missing.
+    whole = sum(cell.status is not Status.NOT_APPLICABLE for cell in cells)
     count = sum(cell.status is status for cell in cells)
-    shown = marked(status, "" if count == len(cells) else f"{count}/{len(cells)}")
+    shown = marked(status, f"{count}/{whole}" if count < whole else "")
     return shown if status in QUIET else _button(shown, controls)
 
 
