@@ -22,6 +22,7 @@ def a_row(
     modes: tuple[str, ...] = ("plain",),
     needs: tuple[str, ...] = (),
     depends: tuple[str, ...] = (),
+    platform: tuple[str, ...] = (),
 ) -> Row:
     return Row(
         id=id,
@@ -36,6 +37,7 @@ def a_row(
         depends=depends,
         hints="",
         function=function,
+        platform=platform,
     )
 
 
@@ -97,6 +99,24 @@ def test_a_mode_needs_what_it_implies(mode: str, need: str) -> None:
 
     assert outcome_of(case, a_column()) == (Status.NOT_APPLICABLE, f"{need}: no {need} here")
     assert outcome_of(case, a_column(omitted=None, **{need: Supported()})) is None
+
+
+def test_what_the_platform_has_not_is_not_applicable_with_its_reason() -> None:
+    case = Case(a_row("Q-01", platform=("threads",)), "toy", "plain")
+
+    assert settled(case, a_column(), EVERYTHING, absent={"fork": "no fork"}) is None
+    found = settled(case, a_column(), EVERYTHING, absent={"threads": "no threads"})
+    assert found is not None
+    assert (found.status, found.reason) == (Status.NOT_APPLICABLE, "no threads")
+
+
+def test_processes_that_the_platform_cannot_fork_are_not_tested_for_the_engine_may_have_them() -> None:
+    case = Case(a_row("Q-01", modes=("process",)), "toy", "process")
+
+    found = settled(case, a_column(multi_process=Supported()), EVERYTHING, absent={"fork": "no fork"})
+
+    assert found is not None
+    assert (found.status, found.reason) == (Status.NOT_TESTED, "no fork")
 
 
 def test_an_omitted_row_is_run_all_the_same_to_see_whether_it_could_be_expressed() -> None:

@@ -148,6 +148,12 @@ async def test_pages_of_one_state_follow_ids(engine: Engine) -> None:
     assert await engine.find_jobs("mail", JobFilter(limit=0)) == []
 
 
+async def test_a_limit_may_be_wider_than_any_platforms_sizes(engine: Engine) -> None:
+    ids = await engine.insert_jobs([JOB] * 2)
+
+    assert [row.id for row in await engine.find_jobs("mail", JobFilter(limit=2**70))] == ids
+
+
 async def test_dead_rows_page_by_id_and_go_by_age(engine: Engine, clock: ManualClock) -> None:
     await engine.insert_jobs([JOB._replace(expires=5 * SECOND), JOB._replace(expires=1 * SECOND)])
     await clock.advance(1)

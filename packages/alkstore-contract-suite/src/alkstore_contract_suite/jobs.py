@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from alkstore_contract_suite import platform_needs
 from alkstore_contract_suite.outcome import Outcome
 from alkstore_contract_suite.plan import Case
 from alkstore_contract_suite.session import Session
@@ -26,7 +27,7 @@ COVERAGE: Final = "_cov"
 def wanted(config: pytest.Config, cases: int) -> int:
     """Give the number of processes for so many cases: what ``--alk-jobs`` says, or else what is quickest here."""
     asked: int | None = config.option.alk_jobs
-    if not hasattr(os, "fork") or hasattr(config, "workerinput"):
+    if not platform_needs.CAN_FORK or hasattr(config, "workerinput"):
         # pytest-xdist's workers share the cases out among them already.
         return 1
     if asked is not None:

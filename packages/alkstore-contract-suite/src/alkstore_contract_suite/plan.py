@@ -1,11 +1,11 @@
 """Which cases there are for a column, in which order they run, and what is known without running them."""
 
 import fnmatch
-import os
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from alkstore_contract_suite import platform_needs
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.factory import EngineColumn, Missing, Planned, Unsupported
 from alkstore_contract_suite.outcome import Outcome, Status
@@ -81,12 +81,17 @@ def plan(rows: Sequence[Row], column: EngineColumn) -> list[Case]:
     return [Case(row, column.name, mode) for row in rows for mode in row.modes]
 
 
-def settled(case: Case, column: EngineColumn, selection: Selection) -> Outcome | None:
+def settled(
+    case: Case,
+    column: EngineColumn,
+    selection: Selection,
+    absent: Mapping[str, str] = platform_needs.ABSENT,
+) -> Outcome | None:
     """Give the outcome of a case that is not to be run; None for one that is.
 
     An omitted row is run all the same: if the engine could express it, the omission is a failure.
     """
-    reason = _absence(case, column)
+    reason = _absence(case, column, absent)
     if reason:
         return Outcome(status=Status.NOT_APPLICABLE, reason=reason)
     found = column.available()
@@ -94,19 +99,20 @@ def settled(case: Case, column: EngineColumn, selection: Selection) -> Outcome |
         return Outcome(status=Status.NOT_TESTED, reason=f"not available here: {found.advice}")
     if not selection.has(case.row, case.mode):
         return Outcome(status=Status.NOT_TESTED, reason="not selected")
-    if case.mode == "process" and not hasattr(os, "fork"):
-        return Outcome(status=Status.NOT_TESTED, reason="this platform cannot fork child processes")
+    if case.mode == "process" and "fork" in absent:
+        return Outcome(status=Status.NOT_TESTED, reason=absent["fork"])
     return None
 
 
-def _absence(case: Case, column: EngineColumn) -> str:
+def _absence(case: Case, column: EngineColumn, absent: Mapping[str, str]) -> str:
     for need in case.row.needs_in(case.mode):
         capability = column.capabilities[need]
         if isinstance(capability, Unsupported):
             return f"{need}: {capability.reason}"
         if isinstance(capability, Planned):
             return f"{need} is planned: {capability.what}"
-    return ""
+    # Where nobody can start a thread the engine has nobody to refuse.
+    return next((absent[need] for need in case.row.platform if need in absent), "")
 
 
 def ordered(cases: Sequence[Case], seed: int | None) -> list[Case]:

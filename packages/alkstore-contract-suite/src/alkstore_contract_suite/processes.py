@@ -2,12 +2,12 @@
 
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from signal import Signals
 from typing import IO, Final
 
 from alkstore_contract_suite.factory import Remote
@@ -91,7 +91,7 @@ class Processes:
             os.close(reporting)
         return Forked(ours, report, stderr)
 
-    def signal(self, pid: int, number: signal.Signals) -> None:
+    def signal(self, pid: int, number: Signals) -> None:
         """Send a child a signal, unless it was reaped already.
 
         Raises:

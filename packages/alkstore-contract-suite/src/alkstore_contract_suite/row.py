@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from alkstore_contract_suite import platform_needs
 from alkstore_contract_suite.contract import promises
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Row:
 
     id: str
     name: str
+        platform: What must be there for the promise to mean anything, of `platform_needs.NEEDS`.
+        machine: The machine of `machines.exploring` that draws what is done; there is no function to await then.
     text: str
     oracle: str
     modes: tuple[str, ...]
@@ -98,6 +101,8 @@ class Row:
     def is_factory(self) -> bool:
         """Whether this row tests the author's factory."""
         return self.id.startswith(FACTORY_PREFIX)
+    machine: str = ""
+    platform: tuple[str, ...] = ()
 
     def needs_in(self, mode: str) -> tuple[str, ...]:
         """Give the capabilities without which an engine cannot express this row in this mode."""
@@ -131,6 +136,8 @@ def row(
 
     The arguments are the fields of `Row`.
 
+    machine: str = "",
+    platform: Sequence[str] = (),
     Raises:
         RowError: The id is not in the contract, or the declaration cannot be read.
     """
@@ -156,6 +163,8 @@ def row(
         _ROWS[id, name] = declared
         return function
 
+            machine=machine,
+            platform=tuple(platform),
     return declare
 
 
@@ -183,3 +192,4 @@ def _check_words(where: str, what: str, given: tuple[str, ...], known: tuple[str
             raise RowError(f"{where}: unknown {what} {word!r}, known are {', '.join(known)}")
     if len(set(given)) != len(given):
         raise RowError(f"{where}: {what} named twice in {given!r}")
+    _check_words(where, "platform need", declared.platform, platform_needs.NEEDS)

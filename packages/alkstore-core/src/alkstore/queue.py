@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Queue", "check_async_callable"]
 
-JobHandles: TypeAlias = list[JobHandle]  # Queue.list shadows the builtin inside the class
+# Queue.list shadows the builtin inside the class, from Python 3.14 in annotations above it too.
+Ids: TypeAlias = list[int]
+Jobs: TypeAlias = list[Job]
+JobHandles: TypeAlias = list[JobHandle]
 Handler: TypeAlias = Callable[[JobHandle], Awaitable[object]]
 
 LARGEST_BATCH: Final = 100_000
@@ -99,7 +102,7 @@ class Queue:
         base_delay: Duration | None = None,
         expires: Duration | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> list[int]:
+    ) -> Ids:
         """Put many jobs into the queue, all or nothing; options as `enqueue`, ``each``: one `EnqueueOpts` a payload.
 
         Returns:
@@ -144,7 +147,7 @@ class Queue:
         handles = await self._claim_now(1, worker_id, "Queue.claim_one")
         return handles[0] if handles else None
 
-    async def claim_batch(self, n: int, *, worker_id: str | None = None) -> list[JobHandle]:
+    async def claim_batch(self, n: int, *, worker_id: str | None = None) -> JobHandles:
         """Take up to ``n`` ready jobs at once, in claim order; ``[]`` if ``n`` <= 0. Errors and rows as `claim_one`.
 
         One call takes 100,000 jobs at most.
@@ -223,7 +226,7 @@ class Queue:
 
     async def list(
         self, *, state: JobState | None = None, error: str | None = None, after: int = 0, limit: int = 100
-    ) -> list[Job]:
+    ) -> Jobs:
         """Read jobs in id order.
 
         Args:

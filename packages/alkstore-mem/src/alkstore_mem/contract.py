@@ -1,6 +1,7 @@
 """The column of the mem engine in the contract suite."""
 
 import random
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,9 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPABILITIES", "MemColumn", "make_store", "register"]
 
+JOINS: Final[Capability] = (
+    Unsupported("WebAssembly has no greenlet, without which SQLAlchemy has no AsyncSession")
+    if sys.platform == "emscripten"
+    else Supported()
+)
+
 CAPABILITIES: Final[Mapping[str, Capability]] = {
     "listen": Supported(),
-    "joins": Supported(),
+    "joins": JOINS,
     "durable": Unsupported("everything ends with the store"),
     "multi_process": Unsupported("a store is seen by its own process and by nothing else"),
     "sql": Unsupported("there is no database"),

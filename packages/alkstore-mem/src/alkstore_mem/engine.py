@@ -7,7 +7,6 @@ lives across awaits, as an overlay of its own.
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Final, TypeVar
 
 from alkstore import Store
@@ -41,7 +40,7 @@ from alkstore_mem import join as _join
 from alkstore_mem.hold import Holds
 from alkstore_mem.join import JoinedTransaction
 from alkstore_mem.lock import Locks
-from alkstore_mem.queue import Queues
+from alkstore_mem.queue import Queues, page
 from alkstore_mem.schedule import Schedules
 from alkstore_mem.state import State
 from alkstore_mem.stream import Streams
@@ -108,7 +107,7 @@ class MemEngine:
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         self._enter()
-        return list(islice(self._queues.scan(queue, where), max(where.limit, 0)))
+        return page(self._queues.scan(queue, where), where.limit)
 
     async def count_jobs(self, queue: str) -> JobCounts:
         self._enter()

@@ -1,7 +1,9 @@
 """Jobs: what becomes of a row, and who is woken by it."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, TypeVar
 
 from alkstore.engine import (
     Ack,
@@ -24,12 +26,19 @@ from alkstore.numbers import shift
 from alkstore_mem.backlog import Backlog, new_row
 from alkstore_mem.state import State
 
-__all__ = ["Queues"]
+__all__ = ["Queues", "page"]
+
+_T = TypeVar("_T")
 
 PENDING: Final = JobState.PENDING
 
 FEW_QUEUES: Final = 64
 """Queue names that are kept without a look at whether they still hold anything."""
+
+
+def page(found: Iterable[_T], limit: int) -> list[_T]:
+    """Give the first so many; a limit may be wider than the platform's sizes, which WebAssembly has of 32 bits."""
+    return list(islice(found, max(min(limit, sys.maxsize), 0)))
 
 
 class Queues:

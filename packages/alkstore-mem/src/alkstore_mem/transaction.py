@@ -7,7 +7,6 @@ read to move is held, against other transactions alone. Nobody waits for it but 
 
 from collections.abc import Mapping, Sequence
 from heapq import merge
-from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -15,7 +14,7 @@ from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, Ne
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, OffsetConflict
 from alkstore_mem.backlog import is_among
 from alkstore_mem.hold import Holds, Position
-from alkstore_mem.queue import Queues
+from alkstore_mem.queue import Queues, page
 from alkstore_mem.state import State
 from alkstore_mem.stream import Streams
 from alkstore_mem.wake import Wakes
@@ -98,7 +97,7 @@ class MemTransaction:
         own = [row for row in self._jobs.values() if row.queue == queue and is_among(row, where)]
         acked = set(self._acked)
         others = (row for row in self._queues.scan(queue, where) if row.id not in acked)
-        return list(islice(merge(others, own, key=_id), max(where.limit, 0)))
+        return page(merge(others, own, key=_id), where.limit)
 
     async def settle_jobs(self, settles: Sequence[Ack]) -> Sequence[int | None]:
         self._enter()
@@ -127,7 +126,7 @@ class MemTransaction:
             for record in self._events.get(stream, ())
             if record.offset > after and (floor is None or record.offset < floor)
         ]
-        return list(islice(merge(others, own, key=_offset), limit))
+        return page(merge(others, own, key=_offset), limit)
 
     async def read_offset(self, stream: str, consumer: str, *, hold: bool) -> int:
         self._enter()

@@ -10,10 +10,10 @@ so cancelling a caller never cancels a query; a query without an answer ends by 
 import asyncio
 import contextvars
 import logging
-import random
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import Final, Protocol
 
 from alkstore import statements
@@ -81,7 +81,7 @@ class Surroundings(Protocol):
     def wait_timeout(self) -> float: ...
 
     @property
-    def random(self) -> random.Random: ...
+    def random(self) -> Random: ...
 
     async def dial_listener(self) -> Connection: ...
 

@@ -78,6 +78,7 @@ async def _things(ctx: Context, store: Store) -> dict[str, Callable[[], Awaitabl
     text="A store used from a second event loop or another thread is InvalidArgument, and nothing happens.",
     oracle="every call from a loop of another thread is refused; the store's own loop goes on as before",
     kills=("any-loop-will-do",),
+    platform=("threads",),
 )
 async def another_loop_and_another_thread_are_refused(ctx: Context) -> None:
     store = ctx.store
@@ -101,10 +102,9 @@ async def another_loop_and_another_thread_are_refused(ctx: Context) -> None:
     text="In a forked child a store is InvalidArgument, and the child does not touch the storage.",
     oracle="every call in the child is refused; after its end the parent's store works as before",
     kills=("any-loop-will-do",),
+    platform=("fork",),
 )
 async def a_forked_child_is_refused(ctx: Context) -> None:
-    if not hasattr(os, "fork"):
-        return  # a platform without fork has no forked child
     store = ctx.store
     things = await _things(ctx, store)
     with warnings.catch_warnings():

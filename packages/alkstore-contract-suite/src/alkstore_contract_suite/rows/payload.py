@@ -11,6 +11,7 @@ from uuid import UUID
 
 from alkstore import CodecError, Job, Store, StreamEvent
 from alkstore_contract_suite.context import Context
+from alkstore_contract_suite.platform_needs import TOO_DEEP
 from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._accepting import accepts
 from alkstore_contract_suite.rows._queue import STORED, read
@@ -294,7 +295,7 @@ async def what_is_no_payload_is_refused_on_every_path(ctx: Context) -> None:
 )
 async def a_payload_has_bounds(ctx: Context) -> None:
     store = ctx.store
-    too_much = (_cycle(), _nested(257), _nested(5_000), _nested(100_000), [10**640], _nested(255, [[]]))
+    too_much = (_cycle(), _nested(257), *map(_nested, TOO_DEEP), [10**640], _nested(255, [[]]))
     for value in too_much:
         async with ctx.refuses(CodecError, "a value beyond the bounds is refused"):
             await store.queue("q").enqueue(value)
