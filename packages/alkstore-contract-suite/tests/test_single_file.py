@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from alkstore import Closed, Store
-from alkstore_contract_suite.factory import Crash, Fault, StoreFactory, Unsupported
-from alkstore_contract_suite.single_file import SingleFileBackend, SingleFileFactory
+from alkstore_contract_suite.factory import Crash, Fault, Stored, StoreFactory, Unsupported
+from alkstore_contract_suite.single_file import SingleFileBackend, SingleFileColumn, SingleFileFactory
 from alkstore_mem import MemStore
 
 
@@ -143,3 +143,12 @@ async def test_what_the_column_does_not_say_is_unsupported(tmp_path: Path) -> No
         with pytest.raises(RuntimeError, match="'migrations'"):
             await offered.foreign_schema(newer=True)
         await store.aclose()
+
+
+def test_a_column_tells_what_its_file_is_one_of() -> None:
+    column: object = SingleFileColumn(
+        "toy", version="1", contract="1.0", capabilities={}, factory=Files, storage="ToyDB 3"
+    )
+
+    assert isinstance(column, Stored)
+    assert column.storage() == "ToyDB 3"

@@ -247,6 +247,7 @@ class SingleFileColumn:
         factory: The author's class.
         omitted: Ids of rows that the engine cannot express, each with a reason.
         available: Says whether the engine can run here; it always can by default.
+        storage: What the file is one of, with its version, for the report.
     """
 
     clock = ClockMode.INJECTED
@@ -261,6 +262,7 @@ class SingleFileColumn:
         factory: MakeFactory,
         omitted: Mapping[str, str] | None = None,
         available: Callable[[], Available | Missing] = Available,
+        storage: str = "",
     ) -> None:
         self.name = name
         self.version = version
@@ -269,6 +271,10 @@ class SingleFileColumn:
         self.omitted = omitted or {}
         self.available = available
         self._factory = factory
+        self._storage = storage
+
+    def storage(self) -> str:
+        return self._storage
 
     @asynccontextmanager
     async def backend(self, worker: str) -> AsyncIterator[Backend]:

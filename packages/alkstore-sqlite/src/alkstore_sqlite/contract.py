@@ -92,6 +92,7 @@ def register(registry: Registrar) -> None:
             capabilities=CAPABILITIES,
             factory=SqliteFactory,
             omitted=OMITTED,
+            storage=f"SQLite {sqlite3.sqlite_version}",
         )
     )
 
