@@ -155,6 +155,12 @@ class PgColumn:
             advice = pgbouncer_available()
         return Available() if advice is None else Missing(advice)
 
+    @cache  # noqa: B019  # as above; and at a run's end the server may be gone
+    def storage(self) -> str:
+        version = contract_server.chosen(_version())
+        pooled = ", PgBouncer" if self._kind.is_pooled else ""
+        return f"PostgreSQL {version}{pooled}" if version else ""
+
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Make the folder that every server is a copy of."""
