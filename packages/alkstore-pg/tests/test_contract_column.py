@@ -11,7 +11,7 @@ import pytest
 
 from alkstore import DatabaseError, SchemaMismatch, Store
 from alkstore_contract_suite.factory import Backend, Crash, Fault, Missing, Unsupported
-from alkstore_pg.contract import DIRECT, PgColumn
+from alkstore_pg.contract import BOUNCER, DIRECT, PgColumn
 from alkstore_pg.contract_factory import PgFactory
 from alkstore_pg.contract_store import SuiteStore
 
@@ -56,6 +56,13 @@ def jobs(factory: PgFactory) -> int:
     return int(factory.outsider.run(f'SELECT count(*) FROM "{schema}".job')[0][0])
 
 
+async def test_the_report_names_the_server_and_what_stands_before_it(factory: PgFactory) -> None:
+    (row,) = factory.outsider.run("SELECT current_setting('server_version_num')::int4 / 10000")
+    version = f"PostgreSQL {row[0]}"
+
+    assert [PgColumn(kind).storage() for kind in (DIRECT, BOUNCER)] == [version, f"{version}, PgBouncer"]
+
+
 @pytest.mark.parametrize("kind", list(Crash))
 async def test_a_crash_leaves_no_session_and_nothing_of_an_open_transaction(
     factory: PgFactory, store: Store, kind: Crash
@@ -64,12 +71,26 @@ async def test_a_crash_leaves_no_session_and_nothing_of_an_open_transaction(
     tx = await store.begin_tx()
     await tx.enqueue("q", "not committed")
     async with aclosing(await factory.open()) as other:
-        theirs = cast(SuiteStore, other).cord.pids()
+        theirs, ended = ({*cast(SuiteStore, each).cord.pids()} for each in (other, store))
         await factory.crash(store, kind)
 
-        left = factory.outsider.sessions()
+        left = {*factory.outsider.sessions()}
         assert [job.payload for job in await other.queue("q").list()] == ["committed"]
-    assert set(left) == set(theirs)
+    assert theirs <= left
+    assert not ended & left
+
+
+async def test_what_a_closed_store_leaves_is_the_next_ones_unless_a_fault_came_between(
+    factory: PgFactory, store: Store
+) -> None:
+    await (await store.begin_tx()).rollback()
+    pids = {*cast(SuiteStore, store).cord.pids()}
+    async with aclosing(await factory.reopen(store)) as other:
+        assert {*cast(SuiteStore, other).cord.pids()} < pids
+        async with fault(factory, other, Fault.COMMIT_FAILS):
+            await other.aclose()
+    async with aclosing(await factory.open()) as last:
+        assert not pids & {*cast(SuiteStore, last).cord.pids()}
 
 
 @pytest.mark.parametrize("kind", list(REFUSED))

@@ -164,6 +164,7 @@ class PgColumn:
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Make the folder that every server is a copy of."""
+        self.storage()
         if contract_server.available(_version(), own=True) is None:
             contract_server.prepare(_version())
         yield
