@@ -5,6 +5,7 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 from made_reports import HOSTILE, a_cell, a_failure, a_report, an_engine
 
@@ -50,6 +51,16 @@ class Page(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [given for found, given, _, _ in self.elements if found == tag]
+
+
+def test_the_steps_of_a_machine_can_be_copied_for_a_replay() -> None:
+    red = a_failure("Q-07")
+    case = msgspec.structs.replace(red.cases["ids_are_distinct"], trace="enqueue <1>\nclaim")
+    page = Page(
+        report_html.render(a_report(an_engine("toy", msgspec.structs.replace(red, cases={"a": case}))))
+    )
+
+    assert page.texts("pre") == ["enqueue <1>\nclaim"]
 
 
 LISTED = ExpectationValue(reason="known", issue="#7", expires="2027-01-31")

@@ -24,6 +24,7 @@ AREAS: Final = (
     "CLK",
     "DUR",
     "VER",
+    "MODEL",
 )
 """Each needs little beyond those before it; the rows about names, payloads and time go through every area."""
 

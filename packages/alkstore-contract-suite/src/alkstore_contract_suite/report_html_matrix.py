@@ -24,6 +24,9 @@ MARKS: Final = {
 }
 """Beside the word, so that a status is seen without colours and without reading."""
 
+BESIDE: Final = {"FACTORY": "what the author supplies", "MODEL": "random work beside a model"}
+"""Areas that are not the contract's own."""
+
 QUIET: Final = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_TESTED)
 
 Column = Mapping[str, Sequence[CellValue]]
@@ -32,7 +35,7 @@ Column = Mapping[str, Sequence[CellValue]]
 def areas_of(report: Report) -> Mapping[str, str]:
     """Give the title of each area of which the report has rows, in the report's order."""
     words = dict.fromkeys(_area(row) for row in report.rows)
-    return {word: f"{word}: {areas().get(word, 'what the author supplies')}" for word in words}
+    return {word: f"{word}: {areas().get(word) or BESIDE.get(word, 'further rows')}" for word in words}
 
 
 def marked(status: Status, more: str = "") -> Html:
@@ -163,6 +166,9 @@ def _facts(name: str, case: CaseValue) -> Html:
         if lines:
             steps = element("ol", *(element("li", line) for line in lines))
             shown.append(joined([element("dt", label), element("dd", steps)]))
+    if case.trace:
+        trace = element("details", element("summary", "for --alk-replay"), element("pre", case.trace))
+        shown.append(joined([element("dt", "trace"), element("dd", trace)]))
     return element("dl", *shown)
 
 

@@ -55,6 +55,7 @@ class CaseValue(Value, frozen=True, kw_only=True):
     observed: str = ""
     traceback: tuple[str, ...] = ()
     timeline: tuple[str, ...] = ()
+    trace: Annotated[str, msgspec.Meta(description="Steps as text, which ``--alk-replay`` does again.")] = ""
     choices: Mapping[str, str] = {}
     seconds: Seconds = 0.0
 
