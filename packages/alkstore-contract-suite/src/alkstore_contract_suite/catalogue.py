@@ -23,7 +23,7 @@ def listing(rows: Sequence[Row]) -> list[str]:
 def explain(pattern: str, rows: Sequence[Row]) -> list[str]:
     """Give everything known of the rows that fit a pattern; nothing if none does."""
     lines: list[str] = []
-    texts = {**{row.id: "a row about the author's factory" for row in rows}, **promises()}
+    texts = {**{row.id: _about(row) for row in rows}, **promises()}
     for id in fnmatch.filter(texts, pattern):
         lines += [f"{id}  {texts[id]}", ""]
         for row in rows:
@@ -45,3 +45,7 @@ def _function(row: Row) -> list[str]:
         "look at": row.hints,
     }
     return [f"  {row.name}", *(f"    {label:<9} {text}" for label, text in facts.items() if text)]
+
+
+def _about(row: Row) -> str:
+    return "a row about the author's factory" if row.is_factory else "a row about a whole area and its model"

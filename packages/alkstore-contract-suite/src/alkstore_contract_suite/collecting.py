@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from alkstore_contract_suite import layout
+from alkstore_contract_suite import layout, replaying
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case
 from alkstore_contract_suite.session import Session
@@ -62,7 +62,8 @@ class ContractCase(pytest.Item):
         if listed is not None:
             pytest.xfail(f"{listed.reason} ({listed.issue}, until {listed.expires})")
         if outcome.status is Status.FAIL:
-            raise CaseFailed(layout.failure(self.case, outcome, session.seed))
+            trace = replaying.keep(self.config, self.case, outcome) if outcome.trace else None
+            raise CaseFailed(layout.failure(self.case, outcome, session.seed, trace))
         if outcome.status is not Status.PASS:
             pytest.skip(f"{outcome.status}: {outcome.reason}")
 

@@ -1,6 +1,7 @@
 """The one layout in which a failure is shown, on the terminal and in reports."""
 
 import shlex
+from pathlib import Path
 from typing import Final
 
 from alkstore_contract_suite.outcome import Outcome
@@ -12,8 +13,11 @@ LAST_STEPS: Final = 12
 """Steps of the timeline that a failure shows."""
 
 
-def failure(case: Case, outcome: Outcome, seed: int) -> str:
-    """Give the text for one case that did not pass; one line if a method is not there yet."""
+def failure(case: Case, outcome: Outcome, seed: int, trace: Path | None = None) -> str:
+    """Give the text for one case that did not pass; one line if a method is not there yet.
+
+    ``trace`` is where the steps of a machine were written.
+    """
     head = f"{case.row.id} [{case.engine}, {case.mode}]"
     if outcome.missing:
         return f"{head}  {outcome.reason}"
@@ -32,6 +36,9 @@ def failure(case: Case, outcome: Outcome, seed: int) -> str:
     if look:
         lines.append(_line("look at", "; ".join(look)))
     lines.append(_line("again", again(case, seed)))
+    if trace is not None:
+        words = ["--alk-engine", case.engine, "--alk-replay", str(trace)]
+        lines.append(_line("or", f"pytest {shlex.join(words)}"))
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ class Outcome:
         promise, expected, observed: What a failed assertion named; empty for any other error.
         traceback: Where another error came from, innermost frame last.
         timeline: What had happened up to the failure.
+        trace: What a machine did, as text for ``--alk-replay``.
         choices: Which of several allowed results the engine took, by promise.
         seconds: Real time.
     """
@@ -43,6 +44,7 @@ class Outcome:
     observed: str = ""
     traceback: tuple[str, ...] = ()
     timeline: tuple[str, ...] = ()
+    trace: str = ""
     choices: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 

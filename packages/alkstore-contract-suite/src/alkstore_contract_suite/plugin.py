@@ -46,6 +46,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--alk-kills", type=int, default=5, metavar="N", help="kill so many processes in the crash loop"
     )
     group.addoption(
+        "--alk-runs",
+        type=_count,
+        metavar="N",
+        help="let each machine draw so many runs (default: by the column)",
+    )
+    group.addoption("--alk-steps", type=_count, metavar="N", help="of so many steps at most (default: 25)")
+    group.addoption(
+        "--alk-replay", metavar="FILE", help="do the steps of a trace that a machine left, on each engine"
+    )
+    group.addoption(
         "--alk-ladder",
         action="store_true",
         help="climb from the simplest row on, stop at the first broken promise, say what to write next",
@@ -73,6 +83,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Answer the options that run no engine's column."""
     option = config.option
+    if option.alk_replay:
+        from alkstore_contract_suite import replaying
+
+        lines, code = replaying.replay(config, option.alk_replay)
+        sys.stdout.write("\n".join(lines) + "\n")
+        return code
     if not (option.alk_list or option.alk_explain or option.alk_selftest):
         return None
     lines, code = _answer(option.alk_explain, selftest=option.alk_selftest, seed=option.alk_seed or 0)

@@ -8,7 +8,7 @@ import alkstore
 from alkstore_contract_suite import CONTRACT_VERSION
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.factory import EngineColumn
-from alkstore_contract_suite.row import CAPABILITIES
+from alkstore_contract_suite.row import CAPABILITIES, MODEL_PREFIX
 
 __all__ = ["GROUP", "ColumnError", "Registrar", "Registry", "check_core", "load_entry_points"]
 
@@ -57,7 +57,7 @@ class Registry:
                 f"{where}: capabilities must say something of each of {', '.join(CAPABILITIES)}; "
                 f"unsaid: {unsaid}, unknown: {unknown}"
             )
-        strange = [id for id in column.omitted if id not in promises()]
+        strange = [id for id in column.omitted if id not in promises() and not id.startswith(MODEL_PREFIX)]
         if strange:
             raise ColumnError(f"{where} omits rows that the contract does not have: {strange}")
         self._columns[column.name] = column

@@ -172,7 +172,7 @@ def _session(config: pytest.Config) -> Session:
             columns.backends(config),
             selection=selection,
             seed=config.option.alk_seed,
-            limits=Limits.with_kills(config.option.alk_kills),
+            limits=Limits.of(config.option.alk_kills, config.option.alk_runs, config.option.alk_steps),
             expectations=listed,
         )
     except (SelectionError, expectations.ExpectationError) as error:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from alkstore_contract_suite import platform_needs
 from alkstore_contract_suite.contract import promises
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPABILITIES",
     "FACTORY_PREFIX",
+    "MODEL_PREFIX",
     "MODES",
     "Row",
     "RowError",
+    "drawn",
     "registered",
     "row",
 ]
@@ -58,6 +60,9 @@ IMPLIED_NEEDS: Final = {
 FACTORY_PREFIX: Final = "FACTORY-"
 """Rows about what the author supplies, not about the engine; the contract does not list them."""
 
+MODEL_PREFIX: Final = "MODEL-"
+"""Rows about a whole area at once: drawn steps, compared with the model; the contract does not list them either."""
+
 RowFunction: TypeAlias = Callable[["Context"], Awaitable[None]]
 
 
@@ -78,13 +83,13 @@ class Row:
         kills: Names of broken engines on which this very function fails.
         depends: Rows without which this one says nothing; if one of them failed this one is BLOCKED.
         hints: What an engine's author may want to look at first.
+        platform: What must be there for the promise to mean anything, of `platform_needs.NEEDS`.
+        machine: The machine of `machines.exploring` that draws what is done; there is no function to await then.
         bare: The case begins with storage that nobody has opened yet; it opens its stores itself.
     """
 
     id: str
     name: str
-        platform: What must be there for the promise to mean anything, of `platform_needs.NEEDS`.
-        machine: The machine of `machines.exploring` that draws what is done; there is no function to await then.
     text: str
     oracle: str
     modes: tuple[str, ...]
@@ -96,13 +101,13 @@ class Row:
     hints: str
     function: RowFunction
     bare: bool = False
+    machine: str = ""
+    platform: tuple[str, ...] = ()
 
     @property
     def is_factory(self) -> bool:
         """Whether this row tests the author's factory."""
         return self.id.startswith(FACTORY_PREFIX)
-    machine: str = ""
-    platform: tuple[str, ...] = ()
 
     def needs_in(self, mode: str) -> tuple[str, ...]:
         """Give the capabilities without which an engine cannot express this row in this mode."""
@@ -131,13 +136,13 @@ def row(
     depends: Sequence[str] = (),
     hints: str = "",
     bare: bool = False,
+    machine: str = "",
+    platform: Sequence[str] = (),
 ) -> Callable[[RowFunction], RowFunction]:
     """Declare a coroutine function as a test of one row of the contract.
 
     The arguments are the fields of `Row`.
 
-    machine: str = "",
-    platform: Sequence[str] = (),
     Raises:
         RowError: The id is not in the contract, or the declaration cannot be read.
     """
@@ -158,14 +163,28 @@ def row(
             hints=hints,
             function=function,
             bare=bare,
+            machine=machine,
+            platform=tuple(platform),
         )
         _check(declared)
         _ROWS[id, name] = declared
         return function
 
-            machine=machine,
-            platform=tuple(platform),
     return declare
+
+
+def drawn(id: str, machine: str, *, name: str, **facts: Any) -> None:
+    """Declare a machine as a test of a row; the other arguments are those of `row`.
+
+    Raises:
+        RowError: As `row`.
+    """
+
+    async def nothing_to_await(context: "Context") -> None:
+        raise RowError(f"row {id} {name}: machine {machine!r} draws its own steps")
+
+    nothing_to_await.__name__ = name
+    row(id, machine=machine, **facts)(nothing_to_await)
 
 
 def _check(declared: Row) -> None:
@@ -173,7 +192,7 @@ def _check(declared: Row) -> None:
     if (declared.id, declared.name) in _ROWS:
         raise RowError(f"{where}: declared twice, give the second one another name")
     for id in (declared.id, *declared.depends):
-        if id not in promises() and not id.startswith(FACTORY_PREFIX):
+        if id not in promises() and not id.startswith((FACTORY_PREFIX, MODEL_PREFIX)):
             raise RowError(f"{where}: the contract has no row {id!r}")
     if not inspect.iscoroutinefunction(declared.function):
         raise RowError(f"{where}: must be an async function of one Context")
@@ -183,6 +202,7 @@ def _check(declared: Row) -> None:
         raise RowError(f"{where}: needs at least one mode")
     _check_words(where, "mode", declared.modes, MODES)
     _check_words(where, "capability", declared.needs, CAPABILITIES)
+    _check_words(where, "platform need", declared.platform, platform_needs.NEEDS)
     _check_words(where, "level", (declared.level,), ("MUST", "SHOULD", "MAY"))
 
 
@@ -192,4 +212,3 @@ def _check_words(where: str, what: str, given: tuple[str, ...], known: tuple[str
             raise RowError(f"{where}: unknown {what} {word!r}, known are {', '.join(known)}")
     if len(set(given)) != len(given):
         raise RowError(f"{where}: {what} named twice in {given!r}")
-    _check_words(where, "platform need", declared.platform, platform_needs.NEEDS)

@@ -23,11 +23,19 @@ from alkstore_contract_suite.processes import Processes
 
 __all__ = ["Limits", "run"]
 
+RUNS: Final = 20
+"""Runs of a machine where the column says nothing of what they cost."""
+
+STEPS: Final = 25
+
 FRAMES: Final = 4
 """Frames of an unexpected error's traceback that a report shows."""
 
 SECONDS_PER_KILL: Final = 1.0
 """Real time that a round with one kill may take at most, on a slow machine."""
+
+SECONDS_PER_STEP: Final = 0.02
+"""The same for a step of a machine and all the looks after it."""
 
 LAST_TURNS: Final = 3
 """Turns of the loop in which tasks that the close ended may finish."""
@@ -43,16 +51,23 @@ class Limits:
         case: Seconds of real time for a whole case.
         soon: Seconds after which something that should come at once has not come.
         kills: How many processes are killed in the case that does nothing else.
+        runs: How many sequences of steps a machine draws; None for as many as the column can afford.
+        steps: The most steps of one.
     """
 
     case: float = 20.0
     soon: float = SOON
     kills: int = KILLS
+    runs: int | None = None
+    steps: int = STEPS
 
     @classmethod
-    def with_kills(cls, kills: int) -> Self:
-        """Give limits for so many kills: the case may take longer for more of them."""
-        return cls(case=cls().case + kills * SECONDS_PER_KILL, kills=kills)
+    def of(cls, kills: int, runs: int | None = None, steps: int | None = None) -> Self:
+        """Give limits for so many kills, runs and steps: a case may take longer for more of them."""
+        steps = steps or STEPS
+        drawn = 0.0 if runs is None else runs * steps * SECONDS_PER_STEP
+        seconds = cls().case + kills * SECONDS_PER_KILL + drawn
+        return cls(case=seconds, kills=kills, runs=runs, steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +139,28 @@ def _run(setting: _Setting, leaks: list[str]) -> Outcome:
     # A loop factory keeps the runner from touching the process's current loop, which may be somebody else's.
     with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(lambda _, context: leaks.append(_told(context)))
-        return runner.run(_attempt(setting, leaks))
+        return (
+            _explored(runner, setting, leaks)
+            if setting.case.row.machine
+            else runner.run(_attempt(setting, leaks))
+        )
+
+
+def _explored(runner: asyncio.Runner, setting: _Setting, leaks: list[str]) -> Outcome:
+    # What draws the steps takes as long to import as a column on mem takes to run, and few runs of tests want it.
+    from alkstore_contract_suite.machines.exploring import Effort, explore
+
+    case, limits = setting.case, setting.limits
+    effort = Effort(limits.runs or RUNS, limits.steps, limits.case, limits.soon)
+    try:
+        found = explore(runner, setting.backend, case.row.machine, setting.name, case.mode, effort)
+    except Exception as error:  # of the backend, or too little time
+        return _judged(case, error, None)
+    runner.run(_last_turns(leaks))
+    if found is None:
+        return _judged(case, None, None)
+    outcome = _judged(case, found.error, None)
+    return replace(outcome, timeline=tuple(found.timeline), trace=found.trace(case.id))
 
 
 async def _attempt(setting: _Setting, leaks: list[str]) -> Outcome:
@@ -147,9 +183,7 @@ async def _attempt(setting: _Setting, leaks: list[str]) -> Outcome:
     error = await _bounded(scoped(), 2 * setting.limits.case + 1)
     if error is not None:
         errors.append(error)
-    for _ in range(LAST_TURNS):
-        await asyncio.sleep(0)
-    leaks.extend(f"a task goes on: {task!r}" for task in asyncio.all_tasks() - {asyncio.current_task()})
+    await _last_turns(leaks)
     context = contexts[0] if contexts else None
     found = errors
     if context is not None:
@@ -157,6 +191,12 @@ async def _attempt(setting: _Setting, leaks: list[str]) -> Outcome:
         # A failure that the engine swallowed in a callback still is what went wrong first.
         found = [*context.missing, *context.deaths, *context.failures, *errors]
     return _judged(setting.case, found[0] if found else None, context)
+
+
+async def _last_turns(leaks: list[str]) -> None:
+    for _ in range(LAST_TURNS):
+        await asyncio.sleep(0)
+    leaks.extend(f"a task goes on: {task!r}" for task in asyncio.all_tasks() - {asyncio.current_task()})
 
 
 async def _bounded(work: Coroutine[Any, Any, None], seconds: float) -> BaseException | None:

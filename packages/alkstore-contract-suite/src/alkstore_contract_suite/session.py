@@ -7,7 +7,7 @@ from typing import Final
 
 from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.expectations import Expectation
-from alkstore_contract_suite.factory import EngineColumn
+from alkstore_contract_suite.factory import EngineColumn, Supported
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case, Selection, ordered, plan, settled
 from alkstore_contract_suite.report import Run
@@ -23,6 +23,10 @@ SOON_IF_OMITTED: Final = 0.5
 
 MOST_PATIENCE: Final = 3
 """Times that something may come later than alone; more would leave a case's own limit no room."""
+
+
+RUNS: Final = {"server": 4, "durable": 8}
+"""Runs of a machine where a run is dear: by the first of these capabilities that a column has."""
 
 
 class Session:
@@ -95,7 +99,7 @@ class Session:
         if self._has_processes:
             # Long before the first case that wants a child, so that it need not wait for the server's imports.
             processes.start()
-        limits = self._limits
+        limits = replace(self._limits, runs=self._limits.runs or _runs(column))
         if case.row.id in column.omitted:
             limits = replace(limits, soon=min(limits.soon, SOON_IF_OMITTED))
         outcome = run(backends.of(column), case, seed=self.seed, limits=limits, processes=processes)
@@ -131,3 +135,8 @@ class Session:
         return Run(
             engines, self._rows, self.selection, self.seed, time.perf_counter() - self._begun, jobs=jobs
         )
+
+
+def _runs(column: EngineColumn) -> int | None:
+    has = (word for word in RUNS if isinstance(column.capabilities[word], Supported))
+    return next((RUNS[word] for word in has), None)

@@ -1,0 +1,298 @@
+"""The machines: which steps may be drawn, and which of what was given they take. Old handles stay in their bundles."""
+
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, consumes, precondition, rule
+
+from alkstore_contract_suite.machines.machine import BESIDE, STEPS, Machine, optional
+
+__all__ = ["LockMachine", "QueueMachine", "ScheduleMachine", "StreamMachine", "WholeMachine"]
+
+QUEUES: Final = st.sampled_from(("q", "r"))
+SECONDS: Final = (0.000001, 0.5, 1, 2, 5)
+PAYLOADS: Final = st.lists(st.sampled_from((None, 1, "x", {"k": [1.5]})), min_size=1, max_size=3)
+SPANS: Final = st.sampled_from(SECONDS)
+CONSUMERS: Final = st.sampled_from(("c", "d"))
+STREAMS: Final = st.sampled_from(("s", "s", "t"))
+STAMPS: Final = st.fixed_dictionaries(
+    {
+        "priority": optional(1, -1),
+        "delay": optional(*SECONDS),
+        "visibility_timeout": optional(1, 2, 5),
+        "max_attempts": optional(1, 1, 2),
+        "base_delay": optional(0, 1),
+        "expires": optional(1, 2, 5),
+    }
+)
+"""Options of an enqueue."""
+
+HOWS: Final = st.sampled_from(("ack", "retry", "retry", "fail", "release", "heartbeat", "heartbeat"))
+NTH: Final = st.sampled_from((0, 0, 1, 2, 3))
+
+
+class Timed(Machine):
+    """Time moves: by steps, or to where something happens."""
+
+    @rule(micros=STEPS)
+    def advance(self, micros: int) -> None:
+        self.do("advance", micros=micros)
+
+    @rule(nth=NTH, beside=BESIDE)
+    def advance_to_an_edge(self, nth: int, beside: int) -> None:
+        self.do("advance", nth=nth, beside=beside)
+
+
+class Ending(Timed):
+    """Stores end between steps, as the mode says."""
+
+    ENDS: Final = {"reopen": "reopen", "crash-kill": "kill", "crash-drop": "drop"}
+
+    @precondition(lambda self: self.mode in self.ENDS)
+    @rule()
+    def end(self) -> None:
+        self.do("end", how=self.ENDS[self.mode])
+
+
+class QueueMachine(Ending):
+    """Jobs: enqueued, claimed, settled by live and by stale handles, swept, cancelled, redriven, purged."""
+
+    areas = ("queue",)
+    claims: Bundle[str] = Bundle("claims")
+    jobs: Bundle[str] = Bundle("jobs")
+
+    @rule(target=jobs, queue=QUEUES, payloads=PAYLOADS, stamps=STAMPS, second=st.booleans())
+    def enqueue(self, queue: str, payloads: list[object], stamps: dict[str, Any], second: bool) -> Any:
+        return self.named("enqueue", "j", queue=queue, payloads=payloads, on=self.where(second), **stamps)
+
+    @rule(target=claims, queue=QUEUES, count=st.sampled_from((1, 1, 2, 5)), second=st.booleans())
+    def claim(self, queue: str, count: int, second: bool) -> Any:
+        return self.named("claim", "h", queue=queue, count=count, on=self.where(second))
+
+    @rule(target=claims, queue=QUEUES, second=st.booleans())
+    def claim_one(self, queue: str, second: bool) -> Any:
+        return self.named("claim", "h", queue=queue, on=self.where(second), worker="v")
+
+    @rule(
+        claim=claims,
+        how=HOWS,
+        error=st.sampled_from(("boom", "")),
+        delay=optional(0, 1),
+        window=optional(*SECONDS),
+    )
+    def settle(self, claim: str, how: str, error: str, delay: float | None, window: float | None) -> None:
+        self.do("settle", claim=claim, how=how, error=error, delay=delay, window=window)
+
+    @rule(queue=QUEUES, second=st.booleans())
+    def sweep(self, queue: str, second: bool) -> None:
+        self.do("sweep", queue=queue, on=self.where(second))
+
+    @rule(job=jobs, queue=QUEUES)
+    def cancel(self, job: str, queue: str) -> None:
+        self.do("cancel", job=job, queue=queue)
+
+    @rule(one=jobs, other=jobs, queue=QUEUES)
+    def redrive(self, one: str, other: str, queue: str) -> None:
+        self.do("redrive", jobs=sorted({one, other}), queue=queue)
+
+    @rule(queue=QUEUES, older_than=st.sampled_from((-1, 0, 1, 2)))
+    def purge(self, queue: str, older_than: float) -> None:
+        self.do("purge", queue=queue, older_than=older_than)
+
+
+class StreamMachine(Ending):
+    """Events: published, read, trimmed; positions that are saved; receivers at every place."""
+
+    areas = ("stream",)
+    receivers: Bundle[str] = Bundle("receivers")
+
+    @rule(stream=STREAMS, payloads=PAYLOADS, key=optional("k"), second=st.booleans())
+    def publish(self, stream: str, payloads: list[object], key: str | None, second: bool) -> None:
+        self.do("publish", stream=stream, payloads=payloads, key=key, on=self.where(second))
+
+    @rule(stream=STREAMS, nth=NTH, beside=BESIDE, limit=st.sampled_from((1, 2, 100)), consumer=optional("c"))
+    def read(self, stream: str, nth: int, beside: int, limit: int, consumer: str | None) -> None:
+        self.do("read", stream=stream, nth=nth, beside=beside, limit=limit, consumer=consumer)
+
+    @rule(
+        stream=STREAMS,
+        consumer=CONSUMERS,
+        nth=NTH,
+        beside=BESIDE,
+        how=optional("reset"),
+        second=st.booleans(),
+    )
+    def save(self, stream: str, consumer: str, nth: int, beside: int, how: str | None, second: bool) -> None:
+        self.do(
+            "save", stream=stream, consumer=consumer, nth=nth, beside=beside, how=how, on=self.where(second)
+        )
+
+    @rule(stream=STREAMS, nth=NTH, beside=BESIDE)
+    def trim(self, stream: str, nth: int, beside: int) -> None:
+        self.do("trim", stream=stream, nth=nth, beside=beside)
+
+    @rule(stream=STREAMS, horizon=st.sampled_from((2**63 - 1, -(2**63))))
+    def trim_at_an_end(self, stream: str, horizon: int) -> None:
+        self.do("trim", stream=stream, offset=horizon)
+
+    @rule(
+        target=receivers,
+        stream=STREAMS,
+        consumer=optional("c"),
+        nth=optional(0, 1, 3),
+        beside=BESIDE,
+        second=st.booleans(),
+    )
+    def subscribe(self, stream: str, consumer: str | None, nth: int | None, beside: int, second: bool) -> Any:
+        return self.named(
+            "subscribe", "e", stream=stream, consumer=consumer, nth=nth, beside=beside, on=self.where(second)
+        )
+
+    @rule(receiver=receivers)
+    def receive(self, receiver: str) -> None:
+        self.do("receive", receiver=receiver)
+
+    @rule(receiver=consumes(receivers))
+    def leave(self, receiver: str) -> None:
+        self.do("leave", receiver=receiver)
+
+
+class LockMachine(Ending):
+    """Locks: taken, renewed and freed by holders and by those who were."""
+
+    areas = ("lock",)
+    holders: Bundle[str] = Bundle("holders")
+
+    @rule(target=holders, lock=st.sampled_from(("l", "l", "m")), ttl=SPANS, second=st.booleans())
+    def take(self, lock: str, ttl: float, second: bool) -> Any:
+        return self.named("take", "l", lock=lock, ttl=ttl, on=self.where(second))
+
+    @rule(holder=holders, ttl=SPANS)
+    def renew(self, holder: str, ttl: float) -> None:
+        self.do("renew", holder=holder, ttl=ttl)
+
+    @rule(holder=holders)
+    def free(self, holder: str) -> None:
+        self.do("free", holder=holder)
+
+
+class ScheduleMachine(Ending):
+    """Schedules: registered, changed, removed and fired, with time going both ways."""
+
+    areas = ("schedule", "queue")
+    NAMES: Final = st.sampled_from(("x", "y"))
+
+    @rule(
+        schedule=NAMES,
+        spec=st.sampled_from(("@every 1s", "@every 2s", "@every 1m")),
+        queue=QUEUES,
+        anchor=optional(-3, 0, 1.5),
+        priority=optional(1),
+        second=st.booleans(),
+    )
+    def schedule(
+        self, schedule: str, spec: str, queue: str, anchor: float | None, priority: int | None, second: bool
+    ) -> None:
+        on = self.where(second)
+        self.do(
+            "schedule", schedule=schedule, spec=spec, queue=queue, anchor=anchor, priority=priority, on=on
+        )
+
+    @rule(schedule=NAMES)
+    def unschedule(self, schedule: str) -> None:
+        self.do("unschedule", schedule=schedule)
+
+    @rule(second=st.booleans())
+    def tick(self, second: bool) -> None:
+        self.do("tick", on=self.where(second))
+
+
+class WholeMachine(Ending):
+    """Transactions across all areas, with outboxes, wakes, time, and the ends of stores."""
+
+    areas = ("queue", "stream", "outbox")
+    claims: Bundle[str] = Bundle("claims")
+    jobs: Bundle[str] = Bundle("jobs")
+    ears: Bundle[str] = Bundle("ears")
+    BOXES: Final = st.sampled_from(("o", "p"))
+    CHANNELS: Final = st.sampled_from(("n", "n", "m"))
+
+    @rule(second=st.booleans())
+    def begin(self, second: bool) -> None:
+        self.do("begin", on=self.where(second))
+
+    @rule()
+    def commit(self) -> None:
+        self.do("commit")
+
+    @rule()
+    def rollback(self) -> None:
+        self.do("rollback")
+
+    @rule(target=jobs, queue=QUEUES, payloads=PAYLOADS, stamps=STAMPS, inside=st.booleans())
+    def enqueue(self, queue: str, payloads: list[object], stamps: dict[str, Any], inside: bool) -> Any:
+        return self.named(
+            "tx-enqueue" if inside else "enqueue", "j", queue=queue, payloads=payloads, **stamps
+        )
+
+    @rule(target=claims, queue=QUEUES, count=st.sampled_from((1, 2)))
+    def claim(self, queue: str, count: int) -> Any:
+        return self.named("claim", "h", queue=queue, count=count)
+
+    @rule(claim=claims, how=HOWS)
+    def settle(self, claim: str, how: str) -> None:
+        self.do("settle", claim=claim, how=how, error="boom")
+
+    @rule(claim=claims)
+    def ack_inside(self, claim: str) -> None:
+        self.do("tx-ack", claim=claim)
+
+    @rule(outbox=BOXES, payload=st.sampled_from((None, "m")), stamps=STAMPS, inside=st.booleans())
+    def send(self, outbox: str, payload: object, stamps: dict[str, Any], inside: bool) -> None:
+        if inside:
+            self.do("tx-send", outbox=outbox, payload=payload, **stamps)
+        else:
+            self.do("send", outbox=outbox, payload=payload, **stamps)
+
+    @rule(outbox=BOXES, how=optional("fails", "outlives", "settles"), second=st.booleans())
+    def deliver(self, outbox: str, how: str | None, second: bool) -> None:
+        self.do("deliver", outbox=outbox, how=how, on=self.where(second))
+
+    @rule(stream=STREAMS, payloads=PAYLOADS, key=optional("k"), inside=st.booleans())
+    def publish(self, stream: str, payloads: list[object], key: str | None, inside: bool) -> None:
+        self.do("tx-publish" if inside else "publish", stream=stream, payloads=payloads, key=key)
+
+    @rule(stream=STREAMS, offset=st.sampled_from((0, 1, 2)), consumer=optional("c"))
+    def read_inside(self, stream: str, offset: int, consumer: str | None) -> None:
+        self.do("tx-read", stream=stream, offset=offset, limit=100, consumer=consumer)
+
+    @rule(stream=STREAMS, consumer=CONSUMERS, offset=st.sampled_from((0, 1, 2, 3)), after=optional(0, 1))
+    def save_inside(self, stream: str, consumer: str, offset: int, after: int | None) -> None:
+        self.do("tx-save", stream=stream, consumer=consumer, offset=offset, after=after)
+
+    @rule(stream=STREAMS, consumer=CONSUMERS)
+    def ask_inside(self, stream: str, consumer: str) -> None:
+        self.do("tx-where", stream=stream, consumer=consumer)
+
+    @rule(stream=STREAMS, consumer=CONSUMERS, offset=st.sampled_from((1, 2)))
+    def save(self, stream: str, consumer: str, offset: int) -> None:
+        self.do("save", stream=stream, consumer=consumer, offset=offset)
+
+    @rule(target=ears, channel=CHANNELS, second=st.booleans())
+    def listen(self, channel: str, second: bool) -> Any:
+        return self.named("listen", "w", channel=channel, on=self.where(second))
+
+    @rule(channel=CHANNELS, inside=st.booleans(), second=st.booleans())
+    def notify(self, channel: str, inside: bool, second: bool) -> None:
+        if inside:
+            self.do("tx-notify", channel=channel)
+        else:
+            self.do("notify", channel=channel, on=self.where(second))
+
+    @rule(ear=ears)
+    def hear(self, ear: str) -> None:
+        self.do("hear", ear=ear)
+
+    @rule(ear=consumes(ears))
+    def deafen(self, ear: str) -> None:
+        self.do("deafen", ear=ear)
