@@ -135,6 +135,14 @@ def wheels(session: nox.Session) -> None:
 
 
 @nox.session
+def wasm(session: nox.Session) -> None:
+    """Run the contract on the mem engine within Pyodide, which is Python on WebAssembly; Node.js and npm must be there."""
+    if session.venv_backend != "none":
+        session.install("--constraint", str(ROOT / CONSTRAINTS), *group("build"), "pip")
+    session.run("python", "tools/wasm.py", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation, every warning an error, and execute its code."""
     _install(session, "test", "docs")
