@@ -58,7 +58,11 @@ def matrix(report: Report) -> Html:
     bodies: list[Html] = []
     for word, title in areas_of(report).items():
         lines = [
-            element("tr", element("th", title, scope="rowgroup", colspan=str(len(heads))), class_="area")
+            element(
+                "tr",
+                element("th", element("span", title), scope="rowgroup", colspan=str(len(heads))),
+                class_="area",
+            )
         ]
         for place, row in enumerate(report.rows):
             if _area(row) == word:
