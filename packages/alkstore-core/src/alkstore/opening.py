@@ -13,7 +13,7 @@ from alkstore.hookspecs import EngineRegistration
 if TYPE_CHECKING:  # the store imports what imports this module
     from alkstore.store import Store
 
-__all__ = ["find", "is_private_sqlite", "open"]
+__all__ = ["find", "is_private_sqlite", "open", "shown"]
 
 COMMON_OPTIONS: Final = frozenset({"worker_id", "wait_timeout", "poll_interval", "random"})
 """What every engine takes."""
@@ -57,7 +57,7 @@ def find(url: str, options: Mapping[str, object]) -> tuple[EngineRegistration, s
     _refuse_private_sqlite(url)
     scheme, separator, rest = url.partition("://")
     if not separator or _SCHEME.fullmatch(scheme) is None:
-        raise InvalidArgument(f"url must begin with a scheme, as in 'sqlite:///app.db', got {_shown(url)}")
+        raise InvalidArgument(f"url must begin with a scheme, as in 'sqlite:///app.db', got {shown(url)}")
     scheme = scheme.lower()
     registration = find_engine(scheme)
     _refuse_unknown_options(registration, scheme, options)
@@ -77,7 +77,7 @@ def _refuse_unknown_options(
 def _refuse_private_sqlite(url: str) -> None:
     if is_private_sqlite(url):
         raise InvalidArgument(
-            f"url names a SQLite database without a file, got {_shown(url)}; "
+            f"url names a SQLite database without a file, got {shown(url)}; "
             "a store in memory is mem:// (package alkstore-mem), a file is sqlite:///path"
         )
 
@@ -104,7 +104,7 @@ def is_private_sqlite(url: str) -> bool:
     return name in _NO_FILE or _IN_MEMORY.search(rest) is not None
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """Show a URL without what may be a password: user part, query, and any text that is a keyword list."""
     scheme, separator, rest = url.partition("://")
     if not separator:

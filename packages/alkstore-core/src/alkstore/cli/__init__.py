@@ -1,11 +1,24 @@
 """The ``alkstore`` command."""
 
 import sys
+from typing import Final
 
-__all__ = ["INTERRUPTED", "main"]
+__all__ = ["FAILED", "INTERRUPTED", "READER_GONE", "UNREACHABLE", "USAGE", "main"]
 
-INTERRUPTED = 130
+FAILED: Final = 1
+"""The command did its work, and its answer is no: a job that is not there, a finding, a bad line."""
+
+USAGE: Final = 2
+"""What was asked for cannot be: an option, a name, a URL."""
+
+UNREACHABLE: Final = 3
+"""The storage cannot be reached or used as it is."""
+
+INTERRUPTED: Final = 130
 """What a shell expects of a command that Ctrl-C ended: 128 + SIGINT."""
+
+READER_GONE: Final = 141
+"""What a shell expects of a command whose reader went away, as in ``| head``: 128 + SIGPIPE."""
 
 
 def main() -> None:

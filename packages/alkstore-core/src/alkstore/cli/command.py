@@ -1,19 +1,34 @@
 """The command and its subcommands."""
 
+import sys
+
 import click
 
+from alkstore.cli import READER_GONE
 from alkstore.cli.demo import demo
+from alkstore.cli.enqueue import enqueue
 from alkstore.cli.migrate import migrate
+from alkstore.cli.output import discard_output
 from alkstore.version import __version__
 
 __all__ = ["command"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Command(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader has seen enough, as in `| head`
+            discard_output()
+            sys.exit(READER_GONE)
+
+
+@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="alkstore")
 def command() -> None:
     """Durable work with one meaning in memory, on SQLite and on PostgreSQL."""
 
 
-command.add_command(demo)
-command.add_command(migrate)
+for _each in (demo, enqueue, migrate):
+    command.add_command(_each)
+del _each

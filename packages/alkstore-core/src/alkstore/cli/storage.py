@@ -1,0 +1,144 @@
+"""Which storage a command works on, and what its errors mean for the exit code."""
+
+import asyncio
+import functools
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from alkstore import opening
+from alkstore.cli import INTERRUPTED, UNREACHABLE, USAGE
+from alkstore.errors import AlkstoreError, Closed, DatabaseError, SchemaMismatch
+from alkstore.hookspecs import EngineRegistration
+from alkstore.store import Store
+
+__all__ = ["Failure", "Storage", "failure", "is_given", "json_option", "run", "storage_options"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Failure(click.ClickException):
+    """Ends the command with one line and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click itself assigns it so
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What ``--url`` and ``--schema`` say. Its text shows no password."""
+
+    url: str
+    schema: str | None
+
+    def __repr__(self) -> str:
+        return f"Storage({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """The URL without what may be a password."""
+        return opening.shown(self.url).strip("'\"")
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What the engine is given beside the URL."""
+        return {} if self.schema is None else {"schema": self.schema}
+
+    def found(self) -> tuple[EngineRegistration, str]:
+        """Give the engine, and the URL as it takes it."""
+        return opening.find(self.url, self.options)
+
+    def open(self, **more: object) -> Store:
+        """Make a store that does what an application's does: it makes what the storage lacks."""
+        return opening.open(self.url, **self.options, **more)
+
+    @asynccontextmanager
+    async def looked_at(self) -> AsyncIterator[Store]:
+        """Open a store without making anything: whoever looks, perhaps by a wrong name, is not to leave tables behind.
+
+        Raises:
+            Failure: The storage is not prepared.
+        """
+        registration, url = self.found()
+        if registration.migration_sql is not None and await registration.migration_sql(
+            url, self.options, None
+        ):
+            advice = (
+                "alkstore migrate makes them" if self.schema is None else "alkstore migrate --schema does"
+            )
+            raise Failure(f"{self.shown} has no tables of alkstore yet, or older ones; {advice}", UNREACHABLE)
+        async with self.open() as store:
+            yield store
+
+
+def storage_options(command: F) -> F:
+    """Give a command ``--url`` and ``--schema``, which it gets as one `Storage`."""
+
+    @functools.wraps(command)
+    def with_storage(*arguments: Any, url: str | None, schema: str | None, **named: Any) -> object:
+        if not url:
+            raise click.UsageError("which storage is meant? give --url, or set ALKSTORE_URL")
+        return command(*arguments, storage=Storage(url, schema), **named)
+
+    return _url(_schema(with_storage))  # type: ignore[return-value]  # what is decorated keeps its other parameters
+
+
+_url = click.option(
+    "--url",
+    envvar="ALKSTORE_URL",
+    metavar="URL",
+    help="Which storage, as alkstore.open takes it.  [ALKSTORE_URL]",
+)
+_schema = click.option(
+    "--schema",
+    envvar="ALKSTORE_SCHEMA",
+    help="The schema of a database that holds the store.  [ALKSTORE_SCHEMA; else the engine's]",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object a line.")
+
+
+def is_given(name: str) -> bool:
+    """Whether an option stands on the command line, and not in the environment alone."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; what people can mend is one line and an exit code, what is a bug keeps its traceback."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        stopped()
+    except AlkstoreError as error:
+        raise failure(error) from error
+    except ExceptionGroup as group:
+        _, others = group.split(AlkstoreError)
+        if others is not None:
+            raise
+        raise failure(*_leaves(group)) from group
+
+
+def stopped() -> NoReturn:
+    """End as a command does that Ctrl-C ended."""
+    click.echo("stopped by Ctrl-C", err=True)
+    sys.exit(INTERRUPTED)
+
+
+def failure(*errors: BaseException) -> Failure:
+    """Say what went wrong, and whose it is to mend: the storage's, or what was asked for."""
+    is_storage = any(isinstance(error, (DatabaseError, SchemaMismatch, Closed)) for error in errors)
+    return Failure("; ".join(map(str, errors)), UNREACHABLE if is_storage else USAGE)
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, ExceptionGroup) else [error]
+    return found
