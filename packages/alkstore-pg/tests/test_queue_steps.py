@@ -89,14 +89,14 @@ async def test_ids_that_were_rolled_back_leave_the_order_as_it_is(q: Jobs) -> No
 async def test_jobs_of_several_queues_wake_each_once(q: Jobs) -> None:
     jobs = [new_job(name=name) for name in ("b", "a", "b")]
 
-    assert list(queue.woken_by_jobs(jobs, 0)) == wake_of("b", "a")
-    assert list(queue.woken_by_jobs(jobs[:1], 0)) == wake_of("b")
-    assert list(queue.woken_by_jobs([], 0)) == []
+    assert list(queue.woken_by_jobs(jobs, lambda: 0)) == wake_of("b", "a")
+    assert list(queue.woken_by_jobs(jobs[:1], lambda: 0)) == wake_of("b")
+    assert list(queue.woken_by_jobs([], lambda: 0)) == []
 
 
 async def test_of_the_jobs_of_a_queue_the_first_one_to_be_ready_says_when_it_is_woken(q: Jobs) -> None:
     def woken_at(*jobs: NewJob) -> list[int | None]:
-        return [woken.at for woken in queue.woken_by_jobs(jobs, 50)]
+        return [woken.at for woken in queue.woken_by_jobs(jobs, lambda: 50)]
 
     delayed, literal, ready = new_job()._replace(delay=30), new_job(run_at=70), new_job()
 

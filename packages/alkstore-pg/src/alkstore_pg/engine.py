@@ -129,9 +129,10 @@ class PgEngine:
     # ------------------------------------------------------------ jobs
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
-        woken = _queue.woken_by_jobs(jobs, self.clock.now())
+        woken = _queue.woken_by_jobs(jobs, self.clock.now)
         try:
-            return await self._write(self._writer, lambda on, texts: _queue.insert(on, jobs, texts), woken)
+            with self.wakes.telling(woken, debounced=True) as texts:
+                return await self._writer.run(lambda on: _queue.insert(on, jobs, texts))
         finally:  # not before: a claim that came between would be the last full one for a while
             self._marks.stir(job.queue for job in jobs if job.run_at is not None)
 

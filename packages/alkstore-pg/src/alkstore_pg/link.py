@@ -5,6 +5,7 @@ link to itself. Operations on a link follow each other in the order in which the
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -109,6 +110,45 @@ def is_ours(limit: asyncio.Timeout) -> bool:
     return limit.expired() and task is not None and task.cancelling() <= 1
 
 
+class _Line:
+    """Who has the connection, and who is next: `asyncio.Lock`, but for one that is free and taken without a coroutine."""
+
+    __slots__ = ("_waiting", "is_taken")
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.is_taken = False
+
+    def enter_if_free(self) -> bool:
+        """Take it if nobody has it; who waits for it is handed it, so it is not free while anybody does."""
+        if self.is_taken:
+            return False
+        self.is_taken = True
+        return True
+
+    async def enter(self) -> None:
+        """Take it when those who came before have left."""
+        if self.enter_if_free():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it was ours already
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Hand it to who is next."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.is_taken = False
+
+
 class _Watch:
     """Ends a connection that has an operation in hand for too long: one timer that looks after all of them in turn."""
 
@@ -168,8 +208,7 @@ class Link:
         self._schema = schema
         self._limit = wait_timeout + SLACK
         self._traffic = traffic
-        self._line = asyncio.Lock()
-        self._here = 0
+        self._line = _Line()
         self._session: DriverSession | None = None
         self._was_cut = False
         self._watch = _Watch(self._limit)
@@ -189,41 +228,56 @@ class Link:
         Cost: what the operation costs; a connection first if there is none. Rows: DUR-05, DUR-11, Q-26.
         """
         session = self._session
-        is_free = not (self._here or self._was_cut or session is None or session.connection.is_closed())
-        self._here += 1
+        traffic = self._traffic
+        traffic.in_hand += 1
         try:
-            with self._traffic:
-                if is_free and session is not None:
-                    return await self._run_at_once(session, operation, reads)
+            if (
+                session is None
+                or self._was_cut
+                or session.connection.is_closed()
+                or not self._line.enter_if_free()
+            ):
                 return await self._run_in_turn(operation, reads)
-        finally:
-            self._here -= 1
-
-    async def _run_at_once(self, session: DriverSession, operation: Operation[T], reads: bool) -> T:
-        # Nothing is waited for but the server: the watch does it, for a timer would cost a tenth of a short statement.
-        async with self._line:
+            # Nothing is waited for but the server: the watch does it, for a timer would cost a tenth of a short statement.
             began = self._watch.begin(session.connection)
             try:
                 return await operation(session)
-            except asyncio.CancelledError:
-                self._was_cut = True
-                raise
-            except DRIVER as error:
-                if self._watch.has_ended:
-                    raise silent(self._limit, writes=not reads) from error
-                self._judge(error, session, reads, REPEATS - 1)
+            except BaseException as error:
+                return await self._run_again(error, began, session, operation, reads)
             finally:
                 self._watch.end()
-            try:
-                async with asyncio.timeout_at(began + self._limit) as limit:
-                    return await self._attempt(operation, reads, limit, REPEATS - 1)
-            except TimeoutError as error:  # nothing was sent
-                raise silent(self._limit, writes=False) from error
+                self._line.leave()
+        finally:
+            traffic.in_hand -= 1
+            traffic.done += 1
+
+    async def _run_again(
+        self, error: BaseException, began: float, session: DriverSession, operation: Operation[T], reads: bool
+    ) -> T:
+        """Go on after an attempt that was watched has failed."""
+        if isinstance(error, asyncio.CancelledError):
+            self._was_cut = True
+            raise error
+        if not isinstance(error, DRIVER):
+            raise error
+        if self._watch.has_ended:
+            raise silent(self._limit, writes=not reads) from error
+        self._watch.end()
+        self._judge(error, session, reads, REPEATS - 1)
+        try:
+            async with asyncio.timeout_at(began + self._limit) as limit:
+                return await self._attempt(operation, reads, limit, REPEATS - 1)
+        except TimeoutError as late:  # nothing was sent
+            raise silent(self._limit, writes=False) from late
 
     async def _run_in_turn(self, operation: Operation[T], reads: bool) -> T:
         try:
-            async with asyncio.timeout(self._limit) as limit, self._line:
-                return await self._attempt(operation, reads, limit, REPEATS)
+            async with asyncio.timeout(self._limit) as limit:
+                await self._line.enter()
+                try:
+                    return await self._attempt(operation, reads, limit, REPEATS)
+                finally:
+                    self._line.leave()
         except TimeoutError as error:  # nothing was sent
             raise silent(self._limit, writes=False) from error
 
@@ -275,7 +329,7 @@ class Link:
     @property
     def is_idle(self) -> bool:
         """Whether an operation would run at once, on a connection that is there."""
-        return self.is_connected and not self._line.locked()
+        return self.is_connected and not self._line.is_taken
 
     async def close(self) -> None:
         """End the connection, whatever it is doing: what waits for its answer gets `DatabaseError`."""

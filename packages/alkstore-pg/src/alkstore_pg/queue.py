@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from alkstore import statements
@@ -56,6 +57,10 @@ FIND: Final[Mapping[JobState | None, str]] = {
     JobState.DEAD: _SQL["find_dead"],
 }
 
+PAYLOAD: Final = NewJob._fields.index("payload")
+
+_INSERT_READY: Final = _SQL["insert_ready"]
+
 PROCESSING: Final = JobState.PROCESSING
 QUEUE: Final = TopicKind.QUEUE  # an enum's member costs a metaclass call at every access in Python 3.11
 
@@ -88,13 +93,24 @@ _new_record: Final[Callable[[type[JobRecord], tuple[object, ...]], JobRecord]] =
 # ---------------------------------------------------------------- whom a change concerns
 
 
-def woken_by_jobs(jobs: Iterable[NewJob], now: int) -> Sequence[Woken]:
+def woken_by_jobs(jobs: Sequence[NewJob], now: Callable[[], int]) -> Sequence[Woken]:
     """Give each queue once, and the least instant at which one of its jobs is ready (None: now)."""
+    if len(jobs) == 1 and jobs[0].delay is None and jobs[0].run_at is None:
+        return _woken_now(jobs[0].queue)
     ready: dict[str, int | None] = {}
-    for queue, _, _, _, delay, run_at, *_ in jobs:
-        at = shift(now, delay) if delay is not None else run_at
-        _sooner(ready, queue, at, now)
+    for job in jobs:
+        if job.delay is None and job.run_at is None:
+            ready[job.queue] = None
+        else:
+            instant = now()
+            at = job.run_at if job.delay is None else shift(instant, job.delay)
+            _sooner(ready, job.queue, at, instant)
     return _woken(ready)
+
+
+@lru_cache(maxsize=1_000)
+def _woken_now(queue: str) -> Sequence[Woken]:
+    return tuple(_woken({queue: None}))
 
 
 def woken_by_settles(settles: Iterable[Settle], now: int) -> Sequence[Woken]:
@@ -125,26 +141,40 @@ def _woken(ready: Mapping[str, int | None]) -> Sequence[Woken]:
 # ---------------------------------------------------------------- the seam, in its order
 
 
-async def insert(
+def insert(
     on: Session, jobs: Sequence[NewJob], texts: Sequence[str], scheduled_for: Sequence[int | None] = ()
-) -> Sequence[int]:
+) -> Coroutine[object, object, Sequence[int]]:
     """Insert all or nothing; ``scheduled_for`` has the boundary of each job that a schedule fires."""
+    if len(jobs) == 1:
+        return _insert_one(on, jobs[0], texts, scheduled_for[0] if scheduled_for else None)
+    return _insert_many(on, jobs, texts, scheduled_for)
+
+
+async def _insert_many(
+    on: Session, jobs: Sequence[NewJob], texts: Sequence[str], scheduled_for: Sequence[int | None]
+) -> Sequence[int]:
     if not jobs:
         return ()
-    if len(jobs) == 1:
-        boundary = scheduled_for[0] if scheduled_for else None
-        if texts:
-            rows = await on.fetch(_SQL["insert_and_wake"], *_columns(jobs[0]), boundary, list(texts))
-        else:
-            rows = await on.fetch(_SQL["insert"], *_columns(jobs[0]), boundary)
-    elif not scheduled_for and _are_alike(jobs):
-        queue, _, *rest = _columns(jobs[0])
-        rows = await on.fetch(_SQL["insert_alike"], queue, [job.payload for job in jobs], *rest, list(texts))
+    columns = list(zip(*jobs, strict=True))
+    if not scheduled_for and _are_alike(columns):
+        queue, _, *rest = jobs[0]
+        rows = await on.fetch(_SQL["insert_alike"], queue, list(columns[PAYLOAD]), *rest, list(texts))
     else:
-        columns = [list(column) for column in zip(*map(_columns, jobs), strict=True)]
         boundaries = list(scheduled_for) or [None] * len(jobs)
-        rows = await on.fetch(_SQL["insert_mixed"], *columns, boundaries, list(texts))
+        rows = await on.fetch(_SQL["insert_mixed"], *map(list, columns), boundaries, list(texts))
     return rows[0][0]  # type: ignore[no-any-return]
+
+
+async def _insert_one(on: Session, job: NewJob, texts: Sequence[str], boundary: int | None) -> Sequence[int]:
+    if texts:
+        rows = await on.fetch(_SQL["insert_and_wake"], *job, boundary, list(texts))
+    else:
+        queue, payload, headers, priority, delay, run_at, window, most, base, expires = job
+        if delay is None and run_at is None and expires is None and boundary is None:
+            rows = await on.fetch(_INSERT_READY, queue, payload, headers, priority, window, most, base)
+        else:
+            rows = await on.fetch(_SQL["insert"], *job, boundary)
+    return (rows[0][0],)
 
 
 async def find(on: Session, queue: str, where: JobFilter) -> list[JobRecord]:
@@ -252,14 +282,9 @@ def _sweeping(queue: str, before: int | None, cursor: Sequence[int | None]) -> O
 # ---------------------------------------------------------------- rows
 
 
-def _columns(job: NewJob) -> tuple[object, ...]:
-    queue, payload, headers, priority, delay, run_at, window, most, base, expires = job
-    return queue, payload, headers, priority, delay, run_at, expires, most, window, base
-
-
-def _are_alike(jobs: Sequence[NewJob]) -> bool:
-    queue, rest = jobs[0].queue, jobs[0][2:]
-    return all(job[2:] == rest and job[0] == queue for job in jobs)
+def _are_alike(columns: Sequence[Sequence[object]]) -> bool:
+    """Whether jobs, given as the columns of their fields, differ in their payloads alone."""
+    return all(column.count(column[0]) == len(column) for at, column in enumerate(columns) if at != PAYLOAD)
 
 
 def _record(row: Row) -> JobRecord:

@@ -107,6 +107,7 @@ class Debounce:
         self._spacing = spacing
         self._longest_hold = longest_hold
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._windows: dict[Topic, tuple[float, int | None]] = {}
         self._owed: dict[Topic, int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -119,7 +120,7 @@ class Debounce:
         What is ready now is not held back for what was told of a later instant.
         """
         topic, at = woken
-        now = self._loop.time()
+        now = self._time()
         window = self._windows.get(topic)
         if (
             window is not None

@@ -61,7 +61,7 @@ class Operations:
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         self._enter()
-        texts = self._texts(_queue.woken_by_jobs(jobs, self._engine.clock.now()))
+        texts = self._texts(_queue.woken_by_jobs(jobs, self._engine.clock.now))
         return await self._do(lambda on: _queue.insert(on, jobs, texts))
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:

@@ -227,16 +227,19 @@ class Telling:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        may_have_landed = error is None or getattr(error, "outcome_unknown", True)
-        if self._debounce is not None:
-            if error is not None:
-                for each in self._carried:  # it told nothing
-                    self._debounce.owe(each)
-            if may_have_landed:
-                for each in self._held:
-                    self._debounce.owe(each)
-        if may_have_landed:  # after a failure too: nobody minds a look too many
-            self._wakes.landed(self._woken)
+        if error is not None:
+            for each in self._carried:  # it told nothing
+                self._owe(each)
+            if not getattr(error, "outcome_unknown", True):
+                return
+        # After a failure too: nobody minds a look too many.
+        for each in self._held:
+            self._owe(each)
+        self._wakes.landed(self._woken)
+
+    def _owe(self, woken: Woken) -> None:
+        if self._debounce is not None:  # only what it held back is owed
+            self._debounce.owe(woken)
 
 
 class _Claims:
