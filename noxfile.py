@@ -95,7 +95,8 @@ def types(session: nox.Session) -> None:
         tests = package.folder / "tests"
         paths = [package.folder / "src", *([tests] if tests.is_dir() else [])]
         session.run("mypy", *map(str, paths), env={"MYPYPATH": os.pathsep.join([str(tests), *SHARED])})
-    session.run("mypy", "noxfile.py", "tools", "tests", "docs/conf.py", env={"MYPYPATH": "tools"})
+    shared = os.pathsep.join(SHARED)
+    session.run("mypy", "noxfile.py", "tools", "tests", "docs/conf.py", env={"MYPYPATH": shared})
     session.run("mypy", "benchmarks")
     with tempfile.TemporaryDirectory() as folder:
         # What authors begin with: its signatures are to be those of the seam.
