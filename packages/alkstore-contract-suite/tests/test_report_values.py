@@ -1,8 +1,9 @@
 """A report keeps to the schema that is published, and what does not is refused with what is wrong."""
 
 import json
+import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -16,6 +17,13 @@ from alkstore_contract_suite.registry import Registry
 from alkstore_contract_suite.report_values import ReportError
 from alkstore_contract_suite.verdict import judge
 from alkstore_mem.contract import register
+
+
+class Author(Protocol):
+    path: Path
+
+    def pytest(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]": ...
+
 
 PUBLISHED = Path(report_values.__file__).with_name(report_values.SCHEMA_FILE)
 
@@ -49,6 +57,17 @@ def test_the_published_schema_is_that_of_the_values() -> None:
 
 def test_a_whole_report_keeps_to_the_published_schema() -> None:
     assert problems(json.loads(report_values.encode(of_mem()))) == []
+
+
+def test_the_report_of_a_real_run_keeps_to_it_and_is_read(author: Author) -> None:
+    rows = ("--alk-engine", "mem", "--alk-engine", "skeleton", "--alk-row", "LOCK-01,Q-01")
+
+    told = author.pytest("--pyargs", "alkstore_contract_suite", *rows, "--alk-report", "out")
+
+    path = author.path / "out" / "report.json"
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert problems(json.loads(path.read_text("utf-8"))) == []
+    assert [engine.name for engine in report_values.read(path).engines] == ["mem", "skeleton"]
 
 
 def test_the_schema_refuses_a_status_that_does_not_exist() -> None:
