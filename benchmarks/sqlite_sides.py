@@ -111,8 +111,14 @@ def _now() -> int:
 def _insert_many(rows: list[list[object]]) -> Steps[range]:
     ((first,),) = yield QUEUE["insert"], rows[0], "id"
     ids = range(first, first + len(rows))
-    rest = [(*row, id) for row, id in zip(rows[1:], ids[1:], strict=True)]
-    yield QUEUE["insert_next"], rest, "many"
+    values: list[object] = []
+    for row, id in zip(rows[1:], ids[1:], strict=True):
+        values += row
+        values.append(id)
+    width = len(rows[0]) + 1
+    end = len(values) - len(values) % (9 * width)
+    yield QUEUE["insert_nine"], [values[at : at + 9 * width] for at in range(0, end, 9 * width)], "many"
+    yield QUEUE["insert_next"], [values[at : at + width] for at in range(end, len(values), width)], "many"
     return ids
 
 

@@ -94,7 +94,7 @@ async def nothing_is_left(store: SqliteStore) -> None:
         while left_in(store):  # noqa: ASYNC110  # many things end, each by itself
             await asyncio.sleep(0)
     await rest(engine)
-    assert (list(engine._wakes.hub.topics()), list(engine._wakes._board.copy()[1])) == ([], [])
+    assert (list(engine._wakes.hub.topics()), list(engine._wakes.board.copy()[1])) == ([], [])
     assert await engine.list_locks() == []
 
 

@@ -166,7 +166,7 @@ async def test_nothing_is_kept_of_topics_that_nobody_waits_for(
         wakes.claim_ended(name, 2.0, None, True)
     wakes.landed(notify(file, "news"))
 
-    assert len(wakes._board) == 0
+    assert len(wakes.board) == 0
     await wakes.aclose()
 
 

@@ -2,7 +2,9 @@
 
 Each kind of write has a lane. A lane is idle, or one flush of it runs. A call that finds its lane idle flushes itself, in
 its own task: nothing is added to what the engine costs. A call that finds it busy waits in line, and a task, which lives
-while the line does, flushes the line in batches. No timer is involved, so nobody waits for company.
+while the line does, flushes the line in batches. No timer is involved, so nobody waits for company. But while calls come
+in company, as when a hundred acks are awaited together again and again, the first of them stands in line too: one loop turn
+later they are one flush of a hundred, and not one of one and another of ninety-nine.
 
 A batch is all or nothing in the engine. When it fails, and the engine knows that nothing landed, its calls are flushed
 one by one, so that a call fails by its own fault alone. When the outcome is unknown every call gets the error: a repeated
@@ -17,7 +19,7 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from alkstore.engine import Fail, NewEvent, NewJob, NewWake, Retry, Settle
 from alkstore.errors import AlkstoreError, Closed, DatabaseError
@@ -63,10 +65,10 @@ class Batcher:
     """
 
     def __init__(self, engine: Storage) -> None:
-        self._jobs = _Lane(engine.insert_jobs, lambda job: len(job.payload) + len(job.headers))
-        self._settles = _Lane(engine.settle_jobs, _settle_size)
-        self._events = _Lane(engine.append_events, lambda event: len(event.payload) + len(event.headers))
-        self._wakes = _Lane(_answering(engine.notify), lambda wake: len(wake.payload or b""))
+        self._jobs = _Lane(engine.insert_jobs, _weigh)
+        self._settles = _Lane(engine.settle_jobs, _weigh_errors)
+        self._events = _Lane(engine.append_events, _weigh)
+        self._wakes = _Lane(_answering(engine.notify), _weigh_wakes)
         # The lanes' own methods: one more coroutine in between is a tenth of what a call costs here.
         self.insert_jobs: Final[Callable[[Sequence[NewJob]], Awaitable[Sequence[int]]]] = self._jobs.submit
         self.settle_jobs: Final[Callable[[Sequence[Settle]], Awaitable[Sequence[int | None]]]] = (
@@ -97,8 +99,16 @@ class Batcher:
                 await asyncio.wait(flushers, timeout=LAST_CALL)
 
 
-def _settle_size(settle: Settle) -> int:
-    return len(settle.error or "") if isinstance(settle, (Retry, Fail)) else 0
+def _weigh(rows: Sequence[NewJob] | Sequence[NewEvent]) -> int:
+    return sum([len(row.payload) + len(row.headers) for row in rows])
+
+
+def _weigh_errors(settles: Sequence[Settle]) -> int:
+    return sum([len(each.error or "") for each in settles if isinstance(each, (Retry, Fail))])
+
+
+def _weigh_wakes(wakes: Sequence[NewWake]) -> int:
+    return sum([len(wake.payload or b"") for wake in wakes])
 
 
 def _answering(
@@ -111,43 +121,47 @@ def _answering(
     return write
 
 
-class _Call(NamedTuple, Generic[Item, Result]):
-    """One caller in line."""
-
-    answer: asyncio.Future[Sequence[Result]]
-    items: Sequence[Item]
-    size: int
-
-
-# A third of the time that the named tuple's own constructor takes: in a crowd it is made for every call.
-_new_call: Final[Callable[[type[_Call[Any, Any]], tuple[Any, ...]], _Call[Any, Any]]] = tuple.__new__
+_Call: TypeAlias = tuple[asyncio.Future[Sequence[Result]], Sequence[Item]]
+"""One caller in line: what answers it, and what it wants written."""
 
 
 class _Lane(Generic[Item, Result]):
     """The writes of one kind: at most one flush runs, the rest stands in line."""
 
     def __init__(
-        self, write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], size: Callable[[Item], int]
+        self,
+        write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        weigh: Callable[[Sequence[Item]], int],
     ) -> None:
         self._write = write
-        self._size = size
-        self._line: deque[_Call[Item, Result]] = deque()
+        self._weigh = weigh
+        self._line: deque[_Call[Result, Item]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_busy = False
+        self._has_company = False
+        """Whether a flush of the last line there was carried several calls."""
         self._was_slow = False
         self._is_refusing = False
         self._flusher: asyncio.Task[None] | None = None
         self._drained: asyncio.Event | None = None
 
-    async def submit(self, items: Sequence[Item]) -> Sequence[Result]:
+    def submit(self, items: Sequence[Item]) -> Awaitable[Sequence[Result]]:
+        loop = self._loop
+        if self._is_busy and loop is not None and items and not self._is_refusing:
+            # As `_stand`: a crowd is spared a coroutine and two calls a call.
+            answer: asyncio.Future[Sequence[Result]] = loop.create_future()
+            self._line.append((answer, items))
+            return answer
+        return self._submit(items)
+
+    async def _submit(self, items: Sequence[Item]) -> Sequence[Result]:
         if self._is_refusing:
             raise Closed("store")
         if not items:
             return ()
-        if self._is_busy:
-            size = self._size(items[0]) if len(items) == 1 else sum(map(self._size, items))
-            answer: asyncio.Future[Sequence[Result]] = asyncio.get_running_loop().create_future()
-            self._line.append(_new_call(_Call, (answer, items, size)))
-            return await answer
+        if self._is_busy or self._has_company:
+            return await self._stand(items)
+        self._loop = asyncio.get_running_loop()
         self._is_busy = True
         try:
             return await self._write(items)
@@ -155,7 +169,18 @@ class _Lane(Generic[Item, Result]):
             self._is_held_back(error)
             raise
         finally:
+            if self._line or self._drained is not None:
+                self._hand_on()
+            else:
+                self._is_busy = False
+
+    def _stand(self, items: Sequence[Item]) -> asyncio.Future[Sequence[Result]]:
+        answer: asyncio.Future[Sequence[Result]] = asyncio.get_running_loop().create_future()
+        self._line.append((answer, items))
+        if not self._is_busy:
+            self._is_busy = True
             self._hand_on()
+        return answer
 
     def _hand_on(self) -> None:
         if not self._line:
@@ -174,9 +199,13 @@ class _Lane(Generic[Item, Result]):
     # ------------------------------------------------------------ flushing
 
     async def _flush_line(self) -> None:
+        self._has_company = False
         try:
             while batch := self._take():
+                self._has_company = self._has_company or len(batch) > 1
                 await self._flush(batch)
+                if len(batch) == 1 and not self._line:
+                    break  # a caller that is alone again flushes itself
                 # Those who were answered call again within this turn; without it the next flush would miss half of them.
                 await asyncio.sleep(0)
         except BaseException:  # the task was cancelled: nobody in line may wait for ever
@@ -185,24 +214,34 @@ class _Lane(Generic[Item, Result]):
         finally:
             self._rest()
 
-    def _take(self) -> list[_Call[Item, Result]]:
+    def _take(self) -> list[_Call[Result, Item]]:
         line = self._line
-        batch: list[_Call[Item, Result]] = []
-        rows = size = 0
+        batch: list[_Call[Result, Item]] = []
+        rows = 0
         while line:
-            answer, items, weight = call = line[0]
+            answer, items = call = line[0]
             if answer.done():  # cancelled before its flush began: it never happened
                 line.popleft()
                 continue
             rows += len(items)
-            size += weight
-            if batch and (rows > MAX_ROWS or size > MAX_BYTES):
+            if batch and rows > MAX_ROWS:
                 break
             batch.append(call)
             line.popleft()
+        return self._lightened(batch)
+
+    def _lightened(self, batch: list[_Call[Result, Item]]) -> list[_Call[Result, Item]]:
+        """Put back in line what is too much for one flush. Nearly always it is not: all together are weighed first."""
+        if len(batch) > 1 and self._weigh(_items_of(batch)) > MAX_BYTES:
+            size = self._weigh(batch[0][1])
+            for at, (_, items) in enumerate(batch[1:], 1):
+                size += self._weigh(items)
+                if size > MAX_BYTES:
+                    self._line.extendleft(reversed(batch[at:]))
+                    return batch[:at]
         return batch
 
-    async def _flush(self, batch: Sequence[_Call[Item, Result]]) -> None:
+    async def _flush(self, batch: Sequence[_Call[Result, Item]]) -> None:
         error = await self._try(batch)
         if error is None:
             return
@@ -212,7 +251,7 @@ class _Lane(Generic[Item, Result]):
         waiting = deque(batch)
         while waiting:
             call = waiting.popleft()
-            if call.answer.done():
+            if call[0].done():
                 continue
             error = await self._try((call,), waiting)
             if error is not None:
@@ -222,13 +261,13 @@ class _Lane(Generic[Item, Result]):
                     return
 
     async def _try(
-        self, batch: Sequence[_Call[Item, Result]], waiting: Iterable[_Call[Item, Result]] = ()
+        self, batch: Sequence[_Call[Result, Item]], waiting: Iterable[_Call[Result, Item]] = ()
     ) -> Exception | None:
         """Write a batch and answer its calls; gives the error if that failed, and notes whether it took long."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            results = await self._write([item for call in batch for item in call.items])
+            results = await self._write(_items_of(batch))
         except Exception as error:  # whatever the engine raised is the callers' to see, and the line goes on
             self._was_slow = clock() - began > PATIENCE or self._is_held_back(error)
             return error
@@ -237,7 +276,7 @@ class _Lane(Generic[Item, Result]):
             _fail(waiting, Closed("store"))
             raise
         at = 0
-        for answer, items, _ in batch:
+        for answer, items in batch:
             end = at + len(items)
             if not answer.done():
                 answer.set_result(results[at:end])
@@ -277,10 +316,14 @@ class _Lane(Generic[Item, Result]):
         self._line.clear()
 
 
-def _fail(calls: Iterable[_Call[Item, Result]], error: Exception) -> None:
-    for call in calls:
-        if not call.answer.done():
-            call.answer.set_exception(error._twin() if isinstance(error, AlkstoreError) else error)
+def _items_of(calls: Iterable[_Call[Result, Item]]) -> list[Item]:
+    return [item for _, items in calls for item in items]
+
+
+def _fail(calls: Iterable[_Call[Any, Any]], error: Exception) -> None:
+    for answer, _ in calls:
+        if not answer.done():
+            answer.set_exception(error._twin() if isinstance(error, AlkstoreError) else error)
 
 
 def unanswered() -> DatabaseError:

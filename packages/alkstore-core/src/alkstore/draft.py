@@ -37,7 +37,7 @@ def new_job(
     headers: Mapping[str, str] | None,
 ) -> NewJob:
     """Check and encode one job. Rows: Q-03, PAY-01."""
-    return NewJob(
+    own = (
         queue,
         payload.encode(value),
         payload.encode_headers(headers) if headers is not None else b"{}",
@@ -46,11 +46,8 @@ def new_job(
         else numbers.integer(priority, "priority"),
         None if delay is None else max(numbers.duration(delay, "delay"), 0),
         None if run_at is None else numbers.instant(run_at, "run_at"),
-        stamps.visibility_timeout,
-        stamps.max_attempts,
-        stamps.base_delay,
-        stamps.expires,
     )
+    return _new_job(NewJob, own + stamps)  # a job's last fields are its stamps
 
 
 def new_jobs(

@@ -112,7 +112,9 @@ class Life:
         if self._state == "closed":  # closed meanwhile: nobody else would close what has just been connected
             await self._shielded(self._finish(self._engine.aclose(), CLOSE_LIMIT))
             raise Closed("store")
-        self._writer = Batcher(self._engine) if self._engine.traits.batches else self._engine
+        traits = self._engine.traits
+        self._writer = Batcher(self._engine) if traits.batches else self._engine
+        self._claims_by_pump = traits.batches and not traits.gives_back
         self._state = "open"
         return self
 

@@ -46,7 +46,8 @@ def _in_64_bits(number: int) -> int:
 
 def shift(instant: int, delta: int) -> int:
     """Add a duration to an instant; the sum stays within the calendar. Rows: NAME-10."""
-    return _in_calendar(instant + delta)
+    moved = instant + delta
+    return moved if MIN_INSTANT <= moved <= MAX_INSTANT else _in_calendar(moved)
 
 
 def integer(value: object, what: str, *, least: int | None = None) -> int:

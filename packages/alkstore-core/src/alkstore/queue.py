@@ -86,8 +86,9 @@ class Queue:
         """
         stamps = resolve(self._stamps, visibility_timeout, max_attempts, base_delay, expires)
         job = new_job(self._name, stamps, payload, delay, run_at, priority, headers)
-        self._store._check(*self._enqueues, write=True)
-        return (await self._store._writer.insert_jobs((job,)))[0]
+        store = self._store
+        store._check(*self._enqueues, write=True)
+        return (await store._writer.insert_jobs((job,)))[0]
 
     async def enqueue_batch(
         self,
@@ -289,12 +290,11 @@ class Queue:
 
     async def _claim_now(self, count: int, worker_id: str | None, operation: str) -> JobHandles:
         store = self._store
-        worker = self._worker(worker_id)
+        worker = store._worker_id if worker_id is None else names.local(worker_id, "worker id")
         store._check(operation, None, write=True)
         if count <= 0:
             return []
-        traits = store._engine.traits
-        if traits.batches and not traits.gives_back:
+        if store._claims_by_pump:
             # What a cancelled claim took would be nobody's until it lapses, so the pump's task claims.
             records = await store._pump(self._name).claim(Want(worker, count, waits=False))
         else:

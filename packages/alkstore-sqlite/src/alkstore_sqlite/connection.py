@@ -15,7 +15,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ from alkstore.errors import Closed
 from alkstore_sqlite.errors import FileReplaced, is_busy
 
 __all__ = [
+    "EXECUTE",
     "TRUST",
     "Change",
     "Connection",
@@ -38,6 +39,8 @@ __all__ = [
     "Wait",
     "Woken",
     "bind",
+    "make_change",
+    "make_statement",
     "perform",
     "run_statement",
 ]
@@ -61,18 +64,20 @@ class Tells(enum.Enum):
     """What a statement answers: its rows, or one row of the number of rows that it changed, or of the last id given.
 
     RETURNING would tell the latter two, but at the price of a temporary table a statement, several times the statement's.
+    EACH is for many rows of parameters that change one row each, if any: for each in turn, whether it did.
     """
 
     ROWS = "rows"
     COUNT = "count"
     ID = "id"
+    EACH = "each"
 
 
 class Statement(NamedTuple):
     """One statement and its parameters.
 
     Attributes:
-        is_many: The parameters are many rows; it tells the number of rows changed.
+        is_many: The parameters are many rows; it tells the number of rows changed, if not EACH.
         tells: What it answers.
     """
 
@@ -81,6 +86,9 @@ class Statement(NamedTuple):
     is_many: bool = False
     tells: Tells = Tells.ROWS
 
+
+make_statement: Final[Callable[[type[Statement], tuple[object, ...]], Statement]] = tuple.__new__
+"""A statement from all its fields in their order: half of the time that the named tuple's own constructor takes."""
 
 Steps: TypeAlias = Generator[Statement, list[Row], T]
 """An operation: yields statements, is sent their rows, and returns what it found or did."""
@@ -98,6 +106,10 @@ class Change(NamedTuple, Generic[T]):
 
     result: T
     woken: Sequence[Woken] = ()
+
+
+make_change: Final[Callable[[type[Change[Any]], tuple[object, Sequence[Woken]]], Change[Any]]] = tuple.__new__
+"""The same of a change."""
 
 
 class Program(Protocol):
@@ -120,7 +132,7 @@ class Connection(sqlite3.Connection):
 
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
         if isinstance(sql, str):
-            return super().execute(sql, parameters)
+            return EXECUTE(self, sql, parameters)
         try:
             sql.run(self)
         finally:
@@ -142,7 +154,12 @@ class Connection(sqlite3.Connection):
         ):  # left open by a caller who kept the connection of a transaction that has ended
             self.roll_back()
         self.check_place()
-        patience.call(lambda: self.run_sql("BEGIN IMMEDIATE"))
+        try:
+            EXECUTE(self, "BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            patience.call(lambda: self.run_sql("BEGIN IMMEDIATE"))
 
     def check_place(self) -> None:
         """Refuse to go on in a file that is not the one at its path any more."""
@@ -247,12 +264,10 @@ class Patience:
 class Errand:
     """A program with somebody who waits for it, or who has gone: then an heir is told that it has run."""
 
-    __slots__ = ("_heir", "_is_finished", "_loop")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._is_finished = False
-        self._heir: Callable[[], object] | None = None
+    # No slots and no __init__: what is the same for nearly all of them costs each of them nothing.
+    _is_finished = False
+    _heir: Callable[[], object] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, connection: Connection) -> None:
         # Rows come as plain tuples of plain values here, whatever the caller of a transaction has set up for his own.
@@ -265,8 +280,9 @@ class Errand:
         finally:
             connection.row_factory, connection.text_factory = row_factory, text_factory
             self._is_finished = True
-            if self._heir is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._heir)
+            loop = self._loop
+            if self._heir is not None and loop is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(self._heir)
 
     def work(self, connection: Connection) -> None:
         """Do it, in the driver's thread."""
@@ -278,6 +294,7 @@ class Errand:
 
     def leave_to(self, heir: Callable[[], object]) -> None:
         """Have somebody called in the loop, once or twice, when this has run: its caller was cancelled, it runs on."""
+        self._loop = asyncio.get_running_loop()
         self._heir = heir
         if self._is_finished:
             heir()
@@ -295,6 +312,10 @@ NOTHING: Final = _Nothing()
 # An enum's member costs a metaclass call at every access in Python 3.11.
 ROWS: Final = Tells.ROWS
 COUNT: Final = Tells.COUNT
+EACH: Final = Tells.EACH
+
+CHANGED: Final = (1,)
+UNCHANGED: Final = (0,)
 
 EXECUTE: Final = sqlite3.Connection.execute
 """Past our own `Connection.execute`: an operation yields nothing but SQL."""
@@ -305,8 +326,16 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
     try:
         statement = next(steps)
         while True:
+            sql, parameters, is_many, tells = statement
             try:
-                rows = run_statement(connection, statement)
+                if is_many or IS_STRICT:
+                    rows = run_statement(connection, statement)
+                else:  # as `run_statement`, without a call of it
+                    cursor = EXECUTE(connection, sql, parameters)
+                    if tells is ROWS:
+                        rows = cursor.fetchall()
+                    else:
+                        rows = [(cursor.rowcount if tells is COUNT else cursor.lastrowid,)]
             except sqlite3.Error as error:
                 statement = steps.throw(error)
             else:
@@ -321,11 +350,29 @@ def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[
     sql, parameters, is_many, tells = statement
     if is_many:
         rows = [bind(row) for row in parameters] if IS_STRICT else parameters
+        if tells is EACH:
+            return _run_each(connection, sql, rows)
         return [(connection.executemany(sql, rows).rowcount,)]
     cursor = EXECUTE(connection, sql, bind(parameters) if IS_STRICT else parameters)
     if tells is ROWS:
         return cursor.fetchall()
     return [(cursor.rowcount if tells is COUNT else cursor.lastrowid,)]
+
+
+def _run_each(connection: sqlite3.Connection, sql: str, rows: Iterable[Any]) -> list[Row]:
+    told: list[Row] = []
+
+    def looked_after() -> Iterator[Any]:
+        # The driver asks for a row when it has run the statement with the one before.
+        before = connection.total_changes
+        for row in rows:
+            yield row
+            after = connection.total_changes
+            told.append(CHANGED if after != before else UNCHANGED)
+            before = after
+
+    connection.executemany(sql, looked_after())
+    return told
 
 
 def bind(parameters: Sequence[Any]) -> Any:

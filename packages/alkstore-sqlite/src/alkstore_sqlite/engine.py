@@ -9,9 +9,9 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from alkstore import Store
 from alkstore.beginning import TxContext, where_called
@@ -71,7 +71,12 @@ from alkstore_sqlite.writer import Writer
 
 __all__ = ["OMITTED", "SqliteEngine", "SqliteStore", "alkstore_engine"]
 
+T = TypeVar("T")
+
 LOGGER: Final = logging.getLogger("alkstore")
+
+Answer: TypeAlias = Coroutine[Any, Any, T]
+"""What the hottest methods give: the writer's own coroutine, spared another one around it."""
 
 TRAITS: Final = Traits(batches=True, gives_back=True, notify_limit=None, outside_tx=False, durable=True)
 
@@ -130,8 +135,8 @@ class SqliteEngine:
 
     # ------------------------------------------------------------ jobs
 
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
-        return await self._writer.run(partial(_queue.insert, jobs), is_single=len(jobs) == 1)
+    def insert_jobs(self, jobs: Sequence[NewJob]) -> Answer[Sequence[int]]:
+        return self._writer.do(Work(partial(_queue.insert, jobs), is_single=len(jobs) == 1))
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         return await self._readers.run(lambda: _queue.find(queue, where))
@@ -140,18 +145,20 @@ class SqliteEngine:
         return await self._readers.run(lambda: _queue.count(queue, self._clock.now()))
 
     async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
-        self._wakes.claim_begins(queue)
+        wakes = self._wakes
+        if not wakes.board.is_empty:
+            wakes.claim_begins(queue)
         claimed, began = None, None
         try:
             while claimed is None:  # in portions: what a claim has to put in its place may be a million rows
                 work = Work(partial(_queue.claim, queue, worker_ids), self._give_back)
-                await self._writer.do(work)
-                claimed = work.result()
+                claimed = await self._writer.do(work)
                 began = work.began
             return claimed
         finally:
-            is_short = claimed is not None and len(claimed.jobs) < len(worker_ids)
-            self._wakes.claim_ended(queue, began, claimed.next_at if claimed else None, is_short)
+            if not wakes.board.is_empty:
+                is_short = claimed is not None and len(claimed.jobs) < len(worker_ids)
+                wakes.claim_ended(queue, began, claimed.next_at if claimed else None, is_short)
 
     def _give_back(self, claimed: Claimed | None) -> None:
         if claimed is not None and claimed.jobs:
@@ -163,8 +170,8 @@ class SqliteEngine:
         except AlkstoreError as error:
             LOGGER.warning("could not give back %d claimed jobs, they lapse: %s", len(jobs), error)
 
-    async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
-        return await self._writer.run(partial(_queue.settle, settles), is_single=len(settles) == 1)
+    def settle_jobs(self, settles: Sequence[Settle]) -> Answer[Sequence[int | None]]:
+        return self._writer.do(Work(partial(_queue.settle, settles), is_single=len(settles) == 1))
 
     async def sweep_jobs(self, queue: str) -> int:
         return await self._writer.run(partial(_queue.sweep, queue))
@@ -174,8 +181,8 @@ class SqliteEngine:
 
     # ------------------------------------------------------------ streams
 
-    async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
-        return await self._writer.run(partial(_stream.append, events))
+    def append_events(self, events: Sequence[NewEvent]) -> Answer[Sequence[int]]:
+        return self._writer.run(partial(_stream.append, events))
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         return await self._readers.run(lambda: _stream.read(stream, after, limit))

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from alkstore.clock import Clock
 from alkstore.errors import AlkstoreError
 from alkstore_sqlite.connection import (
+    EXECUTE,
     Change,
     Connection,
     Errand,
@@ -31,11 +32,17 @@ Operation = Callable[[int], Steps[Change[T]]]
 class Work(Generic[T]):
     """One operation on its way: what came of it, and when it had the write lock."""
 
-    __slots__ = (
-        "_result", "began", "done", "error", "is_put_off", "is_single", "operation", "since", "undo", "woken"
-    )  # fmt: skip
-
+    # No slots: what is the same for nearly all of them costs each of them nothing.
     _result: T
+    since = 0.0
+    """time.monotonic() when it came to stand in line; 0 if it found the writer idle."""
+    is_put_off = False
+    """Whether its hop ended before it was its turn, for the sake of one that had waited for longer."""
+    done: asyncio.Future[None] | None = None
+    error: Exception | None = None
+    woken: Sequence[Woken] = ()
+    began: float | None = None
+    """time.monotonic() when the write lock was got: everything committed before is seen."""
 
     def __init__(
         self, operation: Operation[T], undo: Callable[[T], object] | None = None, *, is_single: bool = False
@@ -50,21 +57,6 @@ class Work(Generic[T]):
         self.operation = operation
         self.undo = undo
         self.is_single = is_single
-        self.since = 0.0
-        """time.monotonic() when it came to stand in line; 0 if it found the writer idle."""
-        self.is_put_off = False
-        """Whether its hop ended before it was its turn, for the sake of one that had waited for longer."""
-        self.done: asyncio.Future[None] | None = None
-        self.error: Exception | None = None
-        self.woken: Sequence[Woken] = ()
-        self.began: float | None = None
-        """time.monotonic() when the write lock was got: everything committed before is seen."""
-
-    def perform(self, connection: Connection, now: int) -> None:
-        self.keep(perform(connection, self.operation(now)))
-
-    def keep(self, change: Change[T]) -> None:
-        self._result, self.woken = change
 
     def take_back(self) -> None:
         """Undo what landed for somebody who has gone. Once, however often it is called."""
@@ -86,21 +78,20 @@ class Work(Generic[T]):
 class Hop(Errand):
     """The program of several operations and one commit."""
 
-    __slots__ = ("_clock", "_is_committing", "_path", "_patience", "_wait", "_works")
+    _patience: Patience | None = None
+    _is_committing = False
 
     def __init__(self, works: Sequence[Work[Any]], path: str, clock: Clock, wait: Wait) -> None:
-        super().__init__()
         self._works = works
         self._path = path
         self._clock = clock
         self._wait = wait
-        self._patience: Patience | None = None
-        self._is_committing = False
 
     def work(self, connection: Connection) -> None:
-        if len(self._works) == 1 and self._works[0].is_single and self._do_single(connection, self._works[0]):
+        first = self._works[0]
+        if first.is_single and len(self._works) == 1 and self._do_single(connection, first):
             return
-        self._patience = Patience(self._wait, self._works[0].since or None)
+        self._patience = Patience(self._wait, first.since or None)
         try:
             self._land(connection, self._works)
         except sqlite3.Error as error:
@@ -119,11 +110,16 @@ class Hop(Errand):
         connection.begin(self._patience)
         began, now = time.monotonic(), self._clock.now()
         try:
-            for work in works:
+            if len(works) == 1:
+                work = works[0]
                 work.began = began
-                self._perform(connection, work, now, is_alone=len(works) == 1)
+                work._result, work.woken = perform(connection, work.operation(now))
+            else:
+                for work in works:
+                    work.began = began
+                    self._perform(connection, work, now)
             self._is_committing = True
-            connection.run_sql("COMMIT")
+            EXECUTE(connection, "COMMIT")
         except BaseException:
             connection.roll_back()
             raise
@@ -154,10 +150,10 @@ class Hop(Errand):
         if connection.in_transaction or connection.isolation_level is not None:
             return False  # the caller of a transaction kept or changed its connection: nothing would commit by itself
         connection.check_place()
-        steps = work.operation(self._clock.now())
+        now = self._clock.now()
         self._is_committing = True
         try:
-            work.keep(perform(connection, steps))
+            work._result, work.woken = perform(connection, work.operation(now))
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
@@ -165,13 +161,10 @@ class Hop(Errand):
             return False  # wait for the lock, and read the clock again
         return True
 
-    def _perform(self, connection: Connection, work: Work[Any], now: int, *, is_alone: bool) -> None:
-        if is_alone:
-            work.perform(connection, now)
-            return
+    def _perform(self, connection: Connection, work: Work[Any], now: int) -> None:
         connection.run_sql("SAVEPOINT alkstore")
         try:
-            work.perform(connection, now)
+            work._result, work.woken = perform(connection, work.operation(now))
         except Exception as error:
             if not connection.in_transaction:  # SQLite gave up the whole of it: a full disk, say
                 raise

@@ -32,6 +32,7 @@ class Link:
     def __init__(self, connection: aiosqlite.Connection, path: str) -> None:
         self.connection = connection
         self.path = path
+        self._loop = asyncio.get_running_loop()
         self._inside: set[asyncio.Task[Any]] = set()
         self._is_cut = False
         self._closing: asyncio.Future[None] | None = None
@@ -110,7 +111,7 @@ class Link:
         Raises:
             DatabaseError: The store was closed before the driver answered; the outcome is unknown.
         """
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._inside.add(task)
         try:

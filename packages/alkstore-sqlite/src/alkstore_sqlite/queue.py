@@ -25,7 +25,16 @@ from alkstore.engine import (
     TopicKind,
 )
 from alkstore.numbers import MAX_INT64, MIN_INT64, shift
-from alkstore_sqlite.connection import Change, Row, Statement, Steps, Tells, Woken
+from alkstore_sqlite.connection import (
+    Change,
+    Row,
+    Statement,
+    Steps,
+    Tells,
+    Woken,
+    make_change,
+    make_statement,
+)
 
 __all__ = ["claim", "count", "find", "insert", "names", "purge", "settle", "sweep"]
 
@@ -47,6 +56,8 @@ FIND: Final[Mapping[JobState | None, str]] = {
 }
 
 INSERT: Final = _SQL["insert"]
+INSERT_NEXT: Final = _SQL["insert_next"]
+INSERT_NINE: Final = _SQL["insert_nine"]
 IS_STIRRED: Final = _SQL["is_stirred"]
 FIRST: Final = _SQL["first_in_line"]
 HOLD: Final = _SQL["hold"]
@@ -54,15 +65,12 @@ ACK: Final = _SQL["ack"]
 
 QUEUE: Final = TopicKind.QUEUE  # an enum's member costs a metaclass call at every access in Python 3.11
 
-COUNT, ID = Tells.COUNT, Tells.ID
+ROWS, COUNT, ID, EACH = Tells.ROWS, Tells.COUNT, Tells.ID, Tells.EACH
 
 PROCESSING: Final = JobState.PROCESSING
 
 HELD, LAST = 1, 2
 """Places of a claimed row: with attempts left, and on its last one."""
-
-FEW_ACKS: Final = 2
-"""Acks that are not worth a savepoint, in which the driver does all the others at a third of the cost."""
 
 TIDIED_BY_A_CLAIM: Final = 10_000
 """Rows that time has moved which one commit puts in their place, so that a million of them do not hold up everybody."""
@@ -78,6 +86,7 @@ SETTLE: Final = {
     Heartbeat: _SQL["heartbeat"],
 }
 
+_new_claimed: Final[Callable[[type[Claimed], tuple[object, ...]], Claimed]] = tuple.__new__
 _new_record: Final[Callable[[type[JobRecord], tuple[object, ...]], JobRecord]] = tuple.__new__
 """A record from its fields in their order: a third of the time that the named tuple's own constructor takes."""
 
@@ -91,17 +100,26 @@ def insert(
     if not jobs:
         return Change(())
     boundaries: Sequence[int | None] = scheduled_for or (None,) * len(jobs)
-    ((first,),) = yield Statement(INSERT, _new_row(jobs[0], now, boundaries[0]), False, ID)
+    row = _new_row(jobs[0], now, boundaries[0])
+    ((first,),) = yield make_statement(Statement, (INSERT, row, False, ID))
     if len(jobs) == 1:
-        return Change((first,), (_wake(jobs[0].queue),))
+        return make_change(Change, ((first,), (_wake(jobs[0].queue),)))
     # Nobody else draws ids while we hold the write lock.
     ids = range(first, first + len(jobs))
-    rest = [
-        (*_new_row(job, now, boundary), id)
-        for job, boundary, id in zip(jobs[1:], boundaries[1:], ids[1:], strict=True)
-    ]
-    yield Statement(_SQL["insert_next"], rest, True)
-    return Change(ids, _woken(job.queue for job in jobs))
+    values: list[object] = []
+    for job, boundary, id in zip(jobs[1:], boundaries[1:], ids[1:], strict=True):
+        values += _new_row(job, now, boundary)
+        values.append(id)
+    one = len(values) // (len(jobs) - 1)
+    nine = 9 * one
+    rest = len(values) % nine
+    if len(values) > rest:
+        nines = [values[at : at + nine] for at in range(0, len(values) - rest, nine)]
+        yield Statement(INSERT_NINE, nines, True)
+    if rest:
+        ones = [values[at : at + one] for at in range(len(values) - rest, len(values), one)]
+        yield Statement(INSERT_NEXT, ones, True)
+    return Change(ids, _woken([job.queue for job in jobs]))
 
 
 def find(queue: str, where: JobFilter) -> Steps[list[JobRecord]]:
@@ -124,31 +142,32 @@ def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claim
     """Take jobs; None if there is so much to put in its place first that it takes another commit."""
     if not worker_ids:
         return Change(Claimed((), None))
-    answer = yield Statement(IS_STIRRED, (queue, now))
+    answer = yield make_statement(Statement, (IS_STIRRED, (queue, now), False, ROWS))
     if answer[0][0] and not (yield from _tidy(queue, now)):
         return Change(None)
     wanted = len(worker_ids)
-    rows = yield Statement(FIRST, (queue, now, wanted))
+    rows = yield make_statement(Statement, (FIRST, (queue, now, wanted), False, ROWS))
     next_at = None
     if len(rows) < wanted:
         rows, next_at = yield from _first_of_levels(queue, wanted, now)
     jobs: list[JobRecord] = []
     if rows:
-        held = [_held(row, worker, now, jobs) for row, worker in zip(rows, worker_ids, strict=False)]
-        yield Statement(HOLD, held, True)
+        yield make_statement(Statement, (HOLD, _held(rows, worker_ids, now, jobs), True, ROWS))
     if len(jobs) < wanted:
         # Asked after the claim: what it took lapses too.
         lapses = yield Statement(_SQL["next_lapse"], (queue,))
         next_at = min((at for at in (next_at, *(at for (at,) in lapses)) if at is not None), default=None)
-    return Change(Claimed(jobs, next_at))
+    return make_change(Change, (_new_claimed(Claimed, (jobs, next_at)), ()))
 
 
-def settle(settles: Sequence[Settle], now: int) -> Steps[Change[list[int | None]]]:
-    if len(settles) > FEW_ACKS and all(type(each) is Ack for each in settles):
-        instants = yield from _ack_all(settles, now)
-        if instants is not None:
-            return Change(instants)
-    instants = []
+def settle(settles: Sequence[Settle], now: int) -> Steps[Change[Sequence[int | None]]]:
+    if len(settles) == 1 and type(ack := settles[0]) is Ack and MIN_INT64 <= ack.id <= MAX_INT64:
+        queue, id, token = ack
+        answer = yield make_statement(Statement, (ACK, (id, token, now, queue), False, COUNT))
+        return make_change(Change, ([now if answer[0][0] else None], ()))
+    if len(settles) > 1 and set(map(type, settles)) == {Ack}:
+        return Change((yield from _ack_all(settles, now)))
+    instants: list[int | None] = []
     stirred: list[str] = []
     for each in settles:
         at = yield from _apply(each, now)
@@ -205,15 +224,23 @@ def _first_of_levels(queue: str, wanted: int, now: int) -> Steps[tuple[list[Row]
     return rows, min(instants, default=None)
 
 
-def _held(row: Row, worker_id: str, now: int, jobs: list[JobRecord]) -> tuple[object, ...]:
-    """Give what is to be written of a claimed row; its record as claimed goes to ``jobs``."""
-    id, queue, payload, headers, _, priority, run_at, expires_at, before, most, window, base = row[:12]
-    attempts, deadline, token = before + 1, shift(now, window), _tokens.getrandbits(63)
-    jobs.append(_new_record(JobRecord, (
-        id, queue, payload, headers, PROCESSING, priority, run_at, expires_at, attempts, most, window, base,
-        worker_id, deadline, *row[14:19], token,
-    )))  # fmt: skip
-    return id, LAST if attempts >= most else HELD, worker_id, deadline, token
+def _held(rows: Sequence[Row], worker_ids: Sequence[str], now: int, jobs: list[JobRecord]) -> list[Row]:
+    """Give what is to be written of claimed rows; their records as claimed go to ``jobs``."""
+    held: list[Row] = []
+    known, deadline = -1, 0
+    for (
+        id, queue, payload, headers, _, priority, run_at, expires_at, before, most, window, base, _, _,
+        created_at, boundary, retry_error, last_error, died_at, _,
+    ), worker_id in zip(rows, worker_ids, strict=False):  # fmt: skip
+        attempts, token = before + 1, _tokens.getrandbits(63)
+        if window != known:  # mostly the same for all
+            known, deadline = window, shift(now, window)
+        jobs.append(_new_record(JobRecord, (
+            id, queue, payload, headers, PROCESSING, priority, run_at, expires_at, attempts, most, window, base,
+            worker_id, deadline, created_at, boundary, retry_error, last_error, died_at, token,
+        )))  # fmt: skip
+        held.append((id, LAST if attempts >= most else HELD, worker_id, deadline, token))
+    return held
 
 
 # ---------------------------------------------------------------- rows
@@ -254,15 +281,11 @@ def _is_among(job: JobRecord, where: JobFilter) -> bool:
 # ---------------------------------------------------------------- settles
 
 
-def _ack_all(acks: Sequence[Any], now: int) -> Steps[list[int | None] | None]:
-    """Ack as if every claim were live; None, and nothing done, if one is not: then it must be found out which."""
-    yield Statement("SAVEPOINT acks")
-    answer = yield Statement(ACK, [(id, token, now, queue) for queue, id, token in acks], True)
-    is_whole = bool(answer[0][0] == len(acks))
-    if not is_whole:
-        yield Statement("ROLLBACK TO acks")
-    yield Statement("RELEASE acks")
-    return [now] * len(acks) if is_whole else None
+def _ack_all(acks: Sequence[Any], now: int) -> Steps[list[int | None]]:
+    """Ack by one statement's many rows: a third of what a statement for each would cost."""
+    rows = [(id, token, now, queue) for queue, id, token in acks]
+    answer = yield Statement(ACK, rows, True, EACH)
+    return [now if is_gone else None for (is_gone,) in answer]
 
 
 def _apply(settle: Settle, now: int) -> Steps[int | None]:

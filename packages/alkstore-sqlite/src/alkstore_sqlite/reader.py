@@ -21,12 +21,9 @@ MOST_READERS: Final = 2
 class _Reading(Errand, Generic[T]):
     """The program of one read: all of its statements see the same state."""
 
-    __slots__ = ("_operation", "_path", "_patience", "_result", "error")
-
     _result: T
 
     def __init__(self, operation: Callable[[], Steps[T]], path: str, patience: Patience) -> None:
-        super().__init__()
         self._operation = operation
         self._path = path
         self._patience = patience

@@ -65,8 +65,6 @@ def _changing_nothing(steps: Steps[T]) -> Steps[Change[T]]:
 class _Part(Errand, Generic[T]):
     """One step of a transaction."""
 
-    __slots__ = ("_is_committing", "_path", "_patience", "_result", "_step", "error")
-
     _result: T
 
     def __init__(
@@ -77,7 +75,6 @@ class _Part(Errand, Generic[T]):
         is_committing: bool = False,
         patience: Patience | None = None,
     ) -> None:
-        super().__init__()
         self._step = step
         self._path = path
         self._is_committing = is_committing

@@ -68,18 +68,19 @@ class Wakes:
         self._path = place.path
         self._baseline = baseline
         self._open_hint = open_hint
-        self._board = Board()
+        self.board: Final = Board()
+        """Who waits for what. While it is empty, nobody need be told of a claim or a commit."""
         self._watcher: Watcher | None = None
         self.heard = 0
         """Topics that were woken by what the watcher found."""
-        self.hub: Final = Hub(clock, self._board.forget)
+        self.hub: Final = Hub(clock, self.board.forget)
 
     def landed(self, woken: Iterable[Woken]) -> None:
         """Wake whom a commit of this store concerns."""
-        if self._board.is_empty:
+        if self.board.is_empty:
             return
         for topic, mark in woken:
-            watched = self._board.get(topic)
+            watched = self.board.get(topic)
             if watched is not None and (mark is None or watched.hear((mark,))):
                 self.hub.wake(topic)
 
@@ -96,14 +97,14 @@ class Wakes:
         # Before the new one is there: those who watch already may not have heard of it yet, and it must not hear of it.
         if (
             counted is not None
-            and (watched := self._board.get(topic)) is not None
+            and (watched := self.board.get(topic)) is not None
             and watched.hear((counted,))
         ):
             self.hub.wake(topic)
         watch = self.hub.watch(topic)
         if topic.kind is TopicKind.CLOCK:
             return watch
-        watched = self._board.add(topic)
+        watched = self.board.add(topic)
         if counted is not None:
             watched.hear((counted,))
         try:
@@ -115,9 +116,7 @@ class Wakes:
 
     def claim_begins(self, queue: str) -> None:
         """A claim of this store's was handed to the writer."""
-        if self._board.is_empty:
-            return
-        watched = self._board.get(Topic(TopicKind.QUEUE, queue))
+        watched = self.board.get(Topic(TopicKind.QUEUE, queue))
         if watched is not None:
             watched.begin_claim()
 
@@ -126,10 +125,8 @@ class Wakes:
 
         The later in its hold of the lock, the better: what the watcher read before then is no news to it.
         """
-        if self._board.is_empty:
-            return
         topic = Topic(TopicKind.QUEUE, queue)
-        watched = self._board.get(topic)
+        watched = self.board.get(topic)
         if watched is not None and watched.end_claim(began, next_at if short else None):
             self.hub.wake(topic)
 
@@ -142,7 +139,7 @@ class Wakes:
     async def look(self) -> bool:
         """Have the watcher look now; True if somebody was woken by what it found. For tests, whose time stands still."""
         heard = self.heard
-        if self._watcher is not None and len(self._board):
+        if self._watcher is not None and len(self.board):
             await self._watcher.look()
         return self.heard != heard
 
@@ -160,7 +157,7 @@ class Wakes:
         try:
             with translated(self._path):
                 watcher = Watcher(
-                    self._place, self._board, self._reported, self._died, open_hint=self._open_hint
+                    self._place, self.board, self._reported, self._died, open_hint=self._open_hint
                 )
                 watcher.start()
         except RuntimeError as error:
@@ -172,7 +169,7 @@ class Wakes:
     def _reported(self, reports: Iterable[Report]) -> None:
         for report in reports:
             watched = report.watched
-            if self._board.get(watched.topic) is watched and _is_news(watched, report):
+            if self.board.get(watched.topic) is watched and _is_news(watched, report):
                 self.heard += 1
                 self.hub.wake(watched.topic)
 

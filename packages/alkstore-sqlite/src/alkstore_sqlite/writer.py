@@ -114,28 +114,35 @@ class Writer:
 
     # ------------------------------------------------------------ operations
 
-    async def run(self, operation: Operation[T], *, is_single: bool = False) -> T:
+    def run(self, operation: Operation[T], *, is_single: bool = False) -> Coroutine[Any, Any, T]:
         """Perform an operation, of one statement at most if ``is_single``, and give its result once it is committed.
 
         Raises:
             DatabaseError: Nothing landed, or (it says so) the outcome is unknown.
             Closed: The writer is closed.
         """
-        work = Work(operation, is_single=is_single)
-        await self.do(work)
-        return work.result()
+        return self.do(Work(operation, is_single=is_single))
 
-    async def do(self, work: Work[T]) -> None:
+    async def do(self, work: Work[T]) -> T:
         """The same, for who must also know when the operation had the write lock."""
         if self._is_closed:
             raise Closed("store")
-        if not self._is_busy:
+        if self._is_busy:
+            await self._wait(work)
+        else:
             self._is_busy = True
             try:
                 await self._hop((work,))
             finally:
-                self._hand_on()
-            return
+                if self._line:
+                    self._hand_on()
+                else:
+                    self._is_busy = False
+        if work.error is not None:
+            raise work.error
+        return work._result
+
+    async def _wait(self, work: Work[Any]) -> None:
         done = work.done = asyncio.get_running_loop().create_future()
         work.since = time.monotonic()
         self._stand(work)
@@ -170,8 +177,9 @@ class Writer:
         self._finish(works)
 
     def _finish(self, works: Sequence[Work[Any]], *, is_left: bool = False) -> None:
-        put_off = [work for work in works if work.is_put_off]
-        self._line.extendleft(reversed(put_off))  # before all who came since
+        if len(works) > 1:
+            put_off = [work for work in works if work.is_put_off]
+            self._line.extendleft(reversed(put_off))  # before all who came since
         for work in works:
             if work.is_put_off:
                 work.is_put_off = False
@@ -181,9 +189,11 @@ class Writer:
                 self._landed(woken)
             if work.error is not None and is_broken(work.error):
                 self._is_broken = True
-            if is_left or (work.done is not None and work.done.cancelled()):
+            done = work.done
+            if is_left or (done is not None and done.cancelled()):
                 work.take_back()
-            _answer(work)
+            if done is not None and not done.done():
+                done.set_result(None)
 
     # ------------------------------------------------------------ the line
 
@@ -230,6 +240,8 @@ class Writer:
                     _answer(batch)
                     return
                 await self._hop(batch)
+                if len(batch) == 1 and not self._line:
+                    break  # a caller that is alone again makes a hop of its own
                 # Those who were answered call again within this turn; without it the next hop would miss half of them.
                 await asyncio.sleep(0)
             self._is_busy = False
