@@ -8,7 +8,7 @@ import sys
 import venv
 from pathlib import Path
 
-from workspace import CONSTRAINTS, ROOT, editables, group, requirements
+from workspace import CONSTRAINTS, ROOT, editables, group, packages, requirements
 
 __all__ = ["Failed", "call", "environ", "executable", "fingerprint", "prepare"]
 
@@ -72,7 +72,8 @@ def call(command: list[str], cwd: Path | None = None) -> int:
 
 def fingerprint(root: Path) -> str:
     """Give a digest of everything that the environment depends on; a moved checkout breaks editable installs too."""
-    files = [root / "pyproject.toml", root / CONSTRAINTS, *sorted(root.glob("packages/*/pyproject.toml"))]
+    distributions = (package.folder / "pyproject.toml" for package in packages(root))
+    files = [root / "pyproject.toml", root / CONSTRAINTS, *distributions]
     parts = [sys.version, sys.base_prefix, str(root), *(path.read_text("utf-8") for path in files)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = [
     "CONSTRAINTS",
+    "FOLDERS",
     "ROOT",
     "Package",
     "contract",
@@ -22,6 +23,9 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("packages", "examples")
+"""Where distributions are, each in a folder of its own, relative to the root."""
+
 CONSTRAINTS = Path("requirements", "constraints.txt")
 """The lock's versions for pip, relative to the root."""
 
@@ -59,8 +63,9 @@ class Package:
 
 def packages(root: Path = ROOT) -> list[Package]:
     """Give the workspace's distributions, sorted by name."""
-    files = sorted(root.glob("packages/*/pyproject.toml"))
-    return [Package(path.parent, tomllib.loads(path.read_text("utf-8"))["project"]) for path in files]
+    files = (path for folder in FOLDERS for path in root.glob(f"{folder}/*/pyproject.toml"))
+    known = [Package(path.parent, tomllib.loads(path.read_text("utf-8"))["project"]) for path in files]
+    return sorted(known, key=lambda package: package.name)
 
 
 def engines(root: Path = ROOT) -> list[str]:

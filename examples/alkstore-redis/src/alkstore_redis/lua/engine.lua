@@ -1,0 +1,23 @@
+function operations.notify(wakes)
+  for _, each_wake in ipairs(wakes) do
+    local channel, payload = unpack(each_wake)
+    wake('channel', channel)
+    call('PUBLISH', P .. 'notify:' .. channel, payload) -- for listeners that are not alkstore
+  end
+  return 1
+end
+
+function operations.list_names()
+  local streams = {}
+  for _, stream in ipairs(call('SMEMBERS', P .. 'streams')) do
+    if call('EXISTS', P .. 'log:' .. stream, P .. 'positions:' .. stream) > 0 then streams[#streams + 1] = stream end
+  end
+  return { call('SMEMBERS', P .. 'queues'), streams }
+end
+
+function operations.hello() return 1 end
+
+reap()
+local result = operations[ARGV[1]](unpack(cmsgpack.unpack(ARGV[2])))
+for topic in pairs(woken) do call('PUBLISH', P .. 'wake', topic) end
+return { now, result or false }

@@ -1,0 +1,185 @@
+"""What the contract cannot see: the server's scripts and connections, what a URL shows, and the driver's errors."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+
+import alkstore
+from alkstore import DatabaseError, InvalidArgument
+from alkstore_redis import RedisStore
+from alkstore_redis.contract_server import Server, available
+
+PASSWORD = "s3cret"
+
+needs_server = pytest.mark.skipif(available() is not None, reason=available() or "there is a server")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as started:
+        yield started
+
+
+@pytest.fixture
+async def store(server: Server) -> AsyncIterator[RedisStore]:
+    server.redis.flushall()
+    async with RedisStore(server.url) as opened:
+        yield opened
+
+
+@needs_server
+async def test_a_restarted_server_has_everything_that_was_acknowledged(
+    server: Server, store: RedisStore
+) -> None:
+    ids = [await store.queue("mail").enqueue(number) for number in range(3)]
+    async with store.listen("news") as wakes:
+        server.stop()
+        with pytest.raises(DatabaseError) as caught:
+            await store.queue("mail").enqueue("lost")
+        server.start()
+        wake = await asyncio.wait_for(wakes.recv(), 5)
+
+    assert isinstance(caught.value.__cause__, Exception)
+    assert wake == alkstore.Wake("news", True)
+    assert [job.id for job in await store.queue("mail").list()] == ids
+
+
+@needs_server
+async def test_a_flushed_script_is_sent_again(server: Server, store: RedisStore) -> None:
+    first = await store.queue("mail").enqueue(1)
+    server.redis.script_flush()
+
+    assert await store.queue("mail").enqueue(2) > first
+
+
+@needs_server
+async def test_a_store_whose_connections_were_cut_goes_on(server: Server, store: RedisStore) -> None:
+    await asyncio.gather(*(store.queue(f"mail {number}").stats() for number in range(20)))
+    assert server.redis.client_kill_filter(_type="normal", skipme=True) == 10
+
+    for number in range(10):
+        with suppress(DatabaseError):  # no more of them than there were connections
+            await store.queue("mail").enqueue(number)
+    assert await store.queue("mail").enqueue("last")
+
+
+@needs_server
+async def test_a_transaction_whose_listener_is_cut_off_is_given_up_whole(
+    server: Server, store: RedisStore
+) -> None:
+    async with RedisStore(server.url) as other:
+        tx = await store.begin_tx()
+        await tx.publish("log", "never")
+        server.redis.client_kill_filter(_type="pubsub")
+        offset = await asyncio.wait_for(other.stream("log").publish("seen"), 5)
+
+        with pytest.raises(DatabaseError, match="listening connection"):
+            await tx.commit()
+        assert [event.offset for event in await other.stream("log").read_since(0)] == [offset]
+
+
+@needs_server
+async def test_an_outside_subscriber_hears_the_payload_of_a_notify(server: Server, store: RedisStore) -> None:
+    with server.redis.pubsub(ignore_subscribe_messages=True) as outside:  # type: ignore[no-untyped-call]
+        outside.subscribe("{alkstore}:notify:news")
+        outside.get_message(timeout=5)
+        await store.notify("news", {"id": 7})
+        heard = outside.get_message(timeout=5)
+
+    assert (heard or {})["data"] == b'{"id":7}'
+
+
+@needs_server
+async def test_two_prefixes_share_nothing(server: Server, store: RedisStore) -> None:
+    async with RedisStore(server.url, prefix="other") as other, other.listen("news") as wakes:
+        await store.queue("mail").enqueue(1)
+        await store.notify("news")
+        await other.notify("last")
+
+        assert await other.queues() == []
+        assert await wakes.try_recv() is None
+
+
+@needs_server
+async def test_a_server_out_of_memory_refuses_a_write_and_keeps_its_half(
+    server: Server, store: RedisStore
+) -> None:
+    server.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(DatabaseError, match="maxmemory") as caught:
+            await store.queue("mail").enqueue_batch(range(3))
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert not caught.value.outcome_unknown
+    assert await store.queue("mail").list() == []
+    assert await store.queues() == []
+
+
+@needs_server
+async def test_a_schedule_whose_queue_is_spoilt_holds_back_no_other(
+    server: Server, store: RedisStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.redis.set("{alkstore}:jobs:spoilt", "no set")
+    for queue in ("spoilt", "whole"):
+        await store.schedule(queue, "@every 1s", queue, 1, anchor=alkstore.numbers.to_datetime(0))
+        server.redis.hset("{alkstore}:schedules", queue, _due(server, queue))
+
+    before = await store.schedules()
+    with caplog.at_level(logging.ERROR, "alkstore"):
+        fired = await store.tick_schedules()
+
+    assert fired > 0
+    assert [rule.next_fire_at for rule in await store.schedules() if rule.name == "spoilt"] == [
+        rule.next_fire_at for rule in before if rule.name == "spoilt"
+    ]
+    assert {job.queue for job in await store.queue("whole").list()} == {"whole"}
+    assert "'spoilt' cannot fire" in caplog.text
+
+
+def _due(server: Server, name: str) -> bytes:
+    """Give the text of a schedule, with its next boundary a few seconds ago."""
+    stored = server.redis.hget("{alkstore}:schedules", name)
+    assert isinstance(stored, bytes)
+    *rule, _ = stored.strip(b"[]").split(b", ")
+    seconds, _ = server.redis.time()
+    return b"[" + b", ".join([*rule, b"%d" % (seconds * 1_000_000 - 2_000_000)]) + b"]"
+
+
+async def test_no_message_shows_the_password() -> None:
+    store = alkstore.open(f"redis://user:{PASSWORD}@localhost:1/0")
+
+    with pytest.raises(DatabaseError) as caught:
+        _ = await store
+
+    for text in (repr(store), str(caught.value), repr(caught.value.__cause__)):
+        assert PASSWORD not in text
+    assert "localhost:1" in repr(store)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:s3cret@localhost",
+        "redis://user:s3cret/@localhost",
+        "redis://user:s3cret#@localhost",
+        "redis://user@s3cret:x@localhost/0",
+        7,
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="url must be") as caught:
+        _ = RedisStore(url)
+
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"prefix": ""}, {"prefix": "a{b"}, {"pool_size": 0}, {"probe_interval": 0}]
+)
+def test_an_option_that_is_not_of_its_domain_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(options))):
+        _ = RedisStore("redis://localhost", **options)  # type: ignore[arg-type]  # that is what is tested
