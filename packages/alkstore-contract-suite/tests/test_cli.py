@@ -90,7 +90,7 @@ def test_a_badge_says_the_verdict_in_words_and_colour(
     assert codes == [0, 0]
     assert picture.attrib["aria-label"] == f"alkstore contract: {text}"
     assert [part.text for part in picture if part.tag.endswith("text")] == ["alkstore contract", text]
-    assert colour in [part.attrib.get("fill") for part in picture]
+    assert colour in [part.attrib.get("fill") for part in picture.iter()]
     assert json.loads(files[1].read_text("utf-8")) == {
         "schemaVersion": 1,
         "label": "alkstore contract",

@@ -39,6 +39,7 @@ def test_a_skeleton_gives_a_readable_red_report(
     assert max(map(len, lines)) < 200
     assert any(line.startswith("skeleton  FAIL  not implemented: insert_jobs: ") for line in lines)
     assert any(line.startswith("skeleton 0 (contract 1.0): NOT CONFORMANT") for line in lines)
+    assert f"report: {Path('out', 'report.html')}" in lines
 
 
 def test_a_skeletons_report_says_of_every_red_cell_which_method_is_missing(

@@ -153,6 +153,8 @@ class ContractPlugin:
                 terminalreporter.line(HINDERED)
             for line in report_terminal.summary(self._run, ladder=self._is_ladder):
                 terminalreporter.line(line)
+            if self._config.option.alk_report:
+                terminalreporter.line(f"report: {Path(self._config.option.alk_report) / 'report.html'}")
             if self._is_ladder:
                 for line in ladder.advice(self._session.wanted, self._session.outcomes):
                     terminalreporter.line(line)
