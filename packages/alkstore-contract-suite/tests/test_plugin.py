@@ -26,12 +26,6 @@ issue = "#1"
 expires = 9999-01-01
 """
 
-APP = """
-async def test_a_store_is_open(store, store_factory):
-    await store_factory.advance(5)
-    assert store.queue("mail").name == "mail"
-"""
-
 
 def test_nothing_happens_until_it_is_asked_for(author: Author) -> None:
     (author.path / "conftest.py").unlink()
@@ -146,20 +140,6 @@ def test_a_row_is_explained(author: Author) -> None:
 
     assert told.returncode == 0
     assert "a_crash_does_none_of_the_work_of_a_close" in told.stdout
-
-
-@pytest.mark.parametrize("mode", ["auto", "strict"])
-def test_an_application_gets_a_store_on_every_engine(author: Author, mode: str) -> None:
-    conftest = author.path / "conftest.py"
-    closing = "if name == 'aclose':\n                return\n            raise Not"
-    conftest.write_text(conftest.read_text("utf-8").replace("raise Not", closing), "utf-8")
-    mark = "import pytest\n\npytestmark = pytest.mark.asyncio\n" if mode == "strict" else ""
-    (author.path / "test_app.py").write_text(mark + APP, "utf-8")
-
-    told = author.pytest("-v", "-o", f"asyncio_mode={mode}", "--alk-engine", "skeleton")
-
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "test_a_store_is_open[skeleton] PASSED" in told.stdout
 
 
 def test_a_run_that_was_asked_for_a_part_is_incomplete_and_green(author: Author) -> None:

@@ -9,7 +9,7 @@ from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.factory import EngineColumn, Missing
 from alkstore_contract_suite.registry import ColumnError, Registry, check_core, load_entry_points
 
-__all__ = ["backends", "chosen"]
+__all__ = ["backends", "chosen", "of_applications"]
 
 REGISTRY: Final = pytest.StashKey[tuple[Mapping[str, EngineColumn], Mapping[str, str]]]()
 BACKENDS: Final = pytest.StashKey[Backends]()
@@ -21,8 +21,22 @@ def chosen(config: pytest.Config) -> Sequence[EngineColumn]:
     Raises:
         pytest.UsageError: A named one is unknown or cannot run here, none is registered, or one cannot be loaded.
     """
+    return _named(config, config.option.alk_engine)
+
+
+def of_applications(config: pytest.Config) -> Sequence[EngineColumn]:
+    """Give the columns that an application's own tests run on: those of the command line, those of the setting
+    ``alk_engines``, or every registered one.
+
+    Raises:
+        pytest.UsageError: As `chosen`.
+    """
+    return _named(config, config.option.alk_engine or config.getini("alk_engines"))
+
+
+def _named(config: pytest.Config, wanted: Sequence[str]) -> Sequence[EngineColumn]:
     columns, broken = _registered(config)
-    names = list(dict.fromkeys(config.option.alk_engine))
+    names = list(dict.fromkeys(wanted))
     if broken and not names:
         raise pytest.UsageError(f"{'; '.join(broken.values())}; name the engines to run with --alk-engine")
     for name in names:
@@ -44,9 +58,14 @@ def backends(config: pytest.Config) -> Backends:
 def _check(
     name: str, columns: Mapping[str, EngineColumn], broken: Mapping[str, str], *, may_be_missing: bool
 ) -> None:
+    if name in broken:
+        raise pytest.UsageError(
+            f"engine {name!r} is installed and cannot be loaded: {broken[name]}; what a column needs is often an extra of "
+            "its package, 'contract'"
+        )
     if name not in columns:
         known = ", ".join(columns) or "none"
-        failed = f"; failed: {'; '.join(broken.values())}" if broken else ""
+        failed = f"; failed: {', '.join(broken)}" if broken else ""
         raise pytest.UsageError(
             f"no engine {name!r} is registered (registered: {known}{failed}); install its package, or register its column "
             "in conftest.py with pytest_alkstore_register(registry)"

@@ -12,9 +12,6 @@ import pytest
 
 PACKAGE: Final = "alkstore_contract_suite"
 
-ASYNCIO_PLUGINS: Final = ("asyncio", "pytest_asyncio", "pytest_asyncio.plugin")
-"""Names under which pytest-asyncio may be loaded; the fixtures need it."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("alkstore contract", "the alkstore contract suite")
@@ -65,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--alk-selftest", action="store_true", help="run broken engines against the rows they break"
     )
+    parser.addini(
+        "alk_engines", "engines that tests with the fixture 'store' run on", type="args", default=[]
+    )
 
 
 def _count(text: str) -> int:
@@ -111,10 +111,9 @@ def _answer(pattern: str | None, *, selftest: bool, seed: int) -> tuple[Sequence
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if any(config.pluginmanager.hasplugin(name) for name in ASYNCIO_PLUGINS):
-        from alkstore_contract_suite import fixtures
+    from alkstore_contract_suite import fixtures
 
-        config.pluginmanager.register(fixtures, f"{PACKAGE}.fixtures")
+    config.pluginmanager.register(fixtures, f"{PACKAGE}.fixtures")
     if _is_asked(config):
         from alkstore_contract_suite.reporting import ContractPlugin
 
@@ -133,4 +132,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     from alkstore_contract_suite import fixtures
 
-    metafunc.parametrize("alk_backend", fixtures.parameters(metafunc.config), indirect=True)
+    try:
+        engines = fixtures.parameters(metafunc.config)
+    except pytest.UsageError as error:
+        # Raised as it is, it would be shown with the whole way to it.
+        raise pytest.Collector.CollectError(str(error)) from error
+    metafunc.parametrize("alk_backend", engines, indirect=True)
