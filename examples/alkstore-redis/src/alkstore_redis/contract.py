@@ -232,7 +232,8 @@ class RedisFactory:
     async def alter(self) -> None:
         """Do what an administrator may do under open stores."""
         self.redis.script_flush()
-        self.redis.bgrewriteaof()
+        with suppress(RedisError):  # one is under way
+            self.redis.bgrewriteaof()
 
     async def dump_restore(self) -> StoreFactory | None:
         there = cast(ExitStack, self._stack).enter_context(Server())

@@ -70,9 +70,7 @@ class RedisEngine(Queues, Streams, Wakes, Locks, Schedules):
         return RedisTransaction(self._state, self)
 
     async def list_names(self) -> Names:
-        return Names(
-            *(sorted(name.decode() for name in names) for names in await self._state.run("list_names"))
-        )
+        return Names(*(sorted(names) for names in await self._state.run("list_names")))
 
     async def aclose(self) -> None:
         self._hub.aclose()

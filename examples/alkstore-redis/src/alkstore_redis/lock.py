@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from alkstore.engine import LockRecord, Taken
-from alkstore_redis.state import Area, number, text
+from alkstore_redis.state import Area, found, number, text
 
 __all__ = ["Locks"]
 
@@ -13,12 +13,12 @@ class Locks(Area):
 
     async def take_lock(self, name: str, ttl: int) -> Taken:
         fence, expires_at = await self._state.run("take_lock", name, text(ttl))
-        return Taken(None if fence is None else number(fence), number(expires_at))
+        return Taken(found(fence), number(expires_at))
 
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
         end = await self._state.run("renew_lock", name, text(fence), text(ttl))
-        return None if end is None else number(end)
+        return found(end)
 
     async def list_locks(self) -> Sequence[LockRecord]:
         held = await self._state.run("list_locks")
-        return sorted(LockRecord(name.decode(), number(fence), number(end)) for name, fence, end in held)
+        return sorted(LockRecord(name, number(fence), number(end)) for name, fence, end in held)

@@ -17,7 +17,7 @@ from alkstore.engine import (
     Retry,
     Settle,
 )
-from alkstore_redis.state import MOST, Area, number, optional, text
+from alkstore_redis.state import MOST, Area, found, number, optional, text
 
 __all__ = ["Queues", "packed", "record"]
 
@@ -31,16 +31,15 @@ def packed(job: NewJob) -> list[object]:
 
 
 _READ: Final[tuple[Any, ...]] = (
-    number, bytes.decode, bytes, bytes, lambda state: JobState(state.decode()), lambda text: ~number(text), number,
-    number, number, number, number, number, bytes.decode, number, number, number, bytes.decode, bytes.decode, number,
-    number,
+    number, str, str.encode, str.encode, JobState, lambda text: ~number(text), number, number, number, number, number,
+    number, str, number, number, number, str, str, number, number,
 )  # fmt: skip
 
 
-def record(values: Sequence[bytes | None]) -> JobRecord:
+def record(values: Sequence[str | bool]) -> JobRecord:
     """Read a job as `shown` of queue.lua gives it."""
     read = zip(_READ, values, strict=True)
-    return JobRecord._make(None if value is None else convert(value) for convert, value in read)
+    return JobRecord._make(None if value is False else convert(value) for convert, value in read)
 
 
 class Queues(Area):
@@ -53,22 +52,22 @@ class Queues(Area):
         ids = where.ids is not None and [text(id) for id in sorted({*where.ids})]
         state = where.state is not None and where.state.value
         error = where.error is not None and where.error
-        found = await self._state.run(
+        rows = await self._state.run(
             "find_jobs", queue, ids, state, error, text(where.after), min(where.limit, MOST)
         )
-        return [record(values) for values in found]
+        return [record(values) for values in rows]
 
     async def count_jobs(self, queue: str) -> JobCounts:
         *counts, oldest, now = await self._state.run("count_jobs", queue)
-        return JobCounts._make([*counts, None if oldest is None else number(now) - number(oldest)])
+        return JobCounts._make([*counts, number(now) - number(oldest) if oldest else None])
 
     async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
         taken, next_at = await self._state.run("claim_jobs", queue, list(worker_ids))
-        return Claimed([record(values) for values in taken], None if next_at is None else number(next_at))
+        return Claimed([record(values) for values in taken], found(next_at))
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         instants = await self._state.run("settle_jobs", [_settle(settle) for settle in settles])
-        return [None if at is None else number(at) for at in instants]
+        return [found(at) for at in instants]
 
     async def sweep_jobs(self, queue: str) -> int:
         return int(await self._state.run("sweep_jobs", queue))

@@ -67,7 +67,7 @@ class Schedules(Area):
                 try:
                     # Changed meanwhile, or the lease lost: the next look tells.
                     done = await self._state.run("fire_schedule", name, stored[name], *fire, *given)
-                    jobs += len(fire[1]) * (done == b"fired")
+                    jobs += len(fire[1]) * (done == "fired")
                 except DatabaseError as error:
                     if not isinstance(error.__cause__, ResponseError):
                         raise
@@ -83,7 +83,7 @@ class Schedules(Area):
         now, flat, is_led = await self._state.run("list_schedules", *lease)
         return (
             number(now),
-            {flat[at].decode(): flat[at + 1].decode() for at in range(0, len(flat), 2)},
+            {flat[at]: flat[at + 1] for at in range(0, len(flat), 2)},
             bool(is_led),
         )
 

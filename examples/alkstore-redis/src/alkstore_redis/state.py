@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib.resources import files
 from typing import Any, Final
 
@@ -19,7 +19,18 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from alkstore.clock import SteppedTimer, Timer
 from alkstore.errors import Closed, DatabaseError
 
-__all__ = ["DRIVER", "MOST", "Area", "ServerClock", "State", "number", "optional", "text", "translated"]
+__all__ = [
+    "DRIVER",
+    "MOST",
+    "Area",
+    "ServerClock",
+    "State",
+    "found",
+    "number",
+    "optional",
+    "text",
+    "translated",
+]
 
 AREAS: Final = ("wake", "queue", "stream", "lock", "schedule", "transaction", "engine")
 DRIVER: Final = (RedisError, OSError)
@@ -27,6 +38,8 @@ DRIVER: Final = (RedisError, OSError)
 UNKNOWN: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 REFUSED: Final = (AuthenticationError, BusyLoadingError)
 """Of them those that say that nothing was executed."""
+LEAST_PATIENCE: Final = 1.0
+"""Seconds that the server has for its answer, however short ``wait_timeout``, the limit of waiting for others, is."""
 ASK_AGAIN: Final = 0.01
 """Seconds after which to look whether a position is still held: nobody tells, for a process that died could not."""
 BIAS: Final = 2**63
@@ -40,14 +53,19 @@ def text(number: int) -> str:
     return f"{number + BIAS:020d}"
 
 
-def number(text: bytes) -> int:
+def number(text: str) -> int:
     """Read what `text` gave."""
     return int(text) - BIAS
 
 
 def optional(value: int | None) -> str | bool:
-    """As `text`; False for None, which in Lua would be a hole in the arguments."""
+    """As `text`; False for None, which in Lua would be a hole among the arguments."""
     return False if value is None else text(value)
+
+
+def found(text: str | bool) -> int | None:
+    """Read what `optional` gave."""
+    return number(text) if isinstance(text, str) else None
 
 
 class ServerClock:
@@ -124,14 +142,14 @@ class State:
         return await asyncio.shield(self._start(self._answer(operation, arguments)))
 
     async def _answer(self, operation: str, arguments: tuple[object, ...]) -> Any:
-        # Bytes would be of a type that the script's decoder does not know: payloads come as the text that they are.
+        # Both ways everything is text, payloads too: the script's decoder knows no bytes.
         data, sent = msgspec.msgpack.encode(arguments), self._loop.time()
         self.in_hand += 1
         try:
-            async with asyncio.timeout(self.wait_timeout), self._slots:
+            async with asyncio.timeout(max(self.wait_timeout, LEAST_PATIENCE)), self._slots:
                 if self.is_closed:
                     raise Closed("store")
-                now, result = await self._call(operation, data)
+                now, result = msgspec.msgpack.decode(await self._call(operation, data))
         except DRIVER as error:
             raise translated(error) from error
         finally:
@@ -140,14 +158,14 @@ class State:
         self.clock.heard(number(now), sent)
         return result
 
-    async def wait_for(self, what: str, operation: str, *arguments: object) -> Any:
-        """Run an operation again and again while it says "held"; others hold positions for moments.
+    async def wait_for(self, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask again and again while the answer is "held"; transactions hold positions for moments.
 
         Raises:
             DatabaseError: As `run`; or it was held for longer than ``wait_timeout``.
         """
         until = self._loop.time() + self.wait_timeout
-        while (result := await self.run(operation, *arguments)) == b"held":
+        while (result := await ask()) == "held":
             if self._loop.time() >= until:
                 error = DatabaseError(
                     f"{what} was held by another transaction for over {self.wait_timeout:g} s"
@@ -157,12 +175,13 @@ class State:
             await asyncio.sleep(ASK_AGAIN)
         return result
 
-    async def _call(self, operation: str, data: bytes) -> Any:
+    async def _call(self, operation: str, data: bytes) -> bytes:
         arguments = (1, self.prefix, operation, data)
         try:
-            return await self._redis.execute_command("EVALSHA", self._hash, *arguments)
+            answer: bytes = await self._redis.execute_command("EVALSHA", self._hash, *arguments)
         except NoScriptError:  # the server is new, was restarted, or somebody flushed its scripts
-            return await self._redis.execute_command("EVAL", self._script, *arguments)
+            answer = await self._redis.execute_command("EVAL", self._script, *arguments)
+        return answer
 
     def leave(self, operation: str, *arguments: object) -> None:
         """Run an operation that nobody awaits; to be called from a finaliser too, in whatever thread that runs."""

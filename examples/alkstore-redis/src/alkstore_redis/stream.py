@@ -5,7 +5,7 @@ from typing import Any
 
 from alkstore.engine import EventRecord, NewEvent
 from alkstore.errors import show
-from alkstore_redis.state import MOST, Area, number, text
+from alkstore_redis.state import MOST, Area, found, number, text
 
 __all__ = ["Streams", "event", "packed_event"]
 
@@ -19,7 +19,7 @@ def event(stream: str, values: Sequence[Any]) -> EventRecord:
     """Read an event as `read_events` of stream.lua gives it."""
     offset, key, payload, headers, created_at = values
     return EventRecord(
-        number(offset), stream, None if key is None else key.decode(), payload, headers, number(created_at)
+        number(offset), stream, key or None, payload.encode(), headers.encode(), number(created_at)
     )
 
 
@@ -33,22 +33,21 @@ class Streams(Area):
         return [number(offset) for offset in await self._state.run("append_events", given)]
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
-        found, _ = await self._state.run("read_events", stream, text(after), min(limit, MOST), False)
-        return [event(stream, values) for values in found]
+        events, _ = await self._state.run("read_events", stream, text(after), min(limit, MOST), False)
+        return [event(stream, values) for values in events]
 
     async def read_head(self, stream: str) -> int:
         head = await self._state.run("read_head", stream)
-        return 0 if head is None else number(head)
+        return found(head) or 0
 
     async def trim_events(self, stream: str, horizon: int) -> int:
         return int(await self._state.run("trim_events", stream, text(horizon)))
 
     async def read_offsets(self, stream: str, consumer: str | None = None) -> Mapping[str, int]:
         flat = await self._state.run("read_offsets", stream, consumer or False)
-        return {flat[at].decode(): number(flat[at + 1]) for at in range(0, len(flat), 2)}
+        return {flat[at]: number(flat[at + 1]) for at in range(0, len(flat), 2)}
 
     async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
         what = f"position of consumer {show(consumer)} in stream {show(stream)}"
-        return bool(
-            await self._state.wait_for(what, "move_offset", stream, consumer, text(offset), backwards)
-        )
+        given = (stream, consumer, text(offset), backwards)
+        return bool(await self._state.wait_for(what, lambda: self._state.run("move_offset", *given)))

@@ -9,7 +9,7 @@ from typing import Any
 from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, show
 from alkstore_redis.queue import Queues, packed, record
-from alkstore_redis.state import MOST, State, number, text
+from alkstore_redis.state import MOST, State, found, number, text
 from alkstore_redis.stream import event, packed_event
 
 __all__ = ["RedisTransaction"]
@@ -24,7 +24,7 @@ class RedisTransaction:
         self._id = f"{state.id}/{next(state.numbers)}"
         self._is_open = True
         self._is_marked = False
-        self._jobs: dict[int, Sequence[bytes | None]] = {}
+        self._jobs: dict[int, Sequence[str | bool]] = {}
         self._acked: list[int] = []
         self._events: dict[str, list[EventRecord]] = {}
         self._saves: dict[tuple[str, str], int] = {}
@@ -40,12 +40,10 @@ class RedisTransaction:
             "redis engine has no connection: a transaction is sent at its commit, in one step"
         )
 
-    async def _run(self, operation: str, *arguments: object, waits: str = "", marks: bool = False) -> Any:
+    async def _run(self, operation: str, *arguments: object, marks: bool = False) -> Any:
         if not self._is_open:
             raise Closed("transaction")
         self._is_marked |= marks
-        if waits:
-            return await self._state.wait_for(waits, operation, *arguments)
         return await self._state.run(operation, *arguments)
 
     # ------------------------------------------------------------ jobs
@@ -68,8 +66,8 @@ class RedisTransaction:
     async def settle_jobs(self, settles: Sequence[Ack]) -> Sequence[int | None]:
         acks = [(ack.queue, text(ack.id), text(ack.token)) for ack in settles]
         instants = await self._run("hold_jobs", self._id, acks, marks=True)
-        self._acked += [ack.id for ack, at in zip(settles, instants, strict=True) if at is not None]
-        return [None if at is None else number(at) for at in instants]
+        self._acked += [ack.id for ack, at in zip(settles, instants, strict=True) if at]
+        return [found(at) for at in instants]
 
     # ------------------------------------------------------------ events and positions
 
@@ -82,45 +80,49 @@ class RedisTransaction:
         return offsets
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
-        found, floor = await self._run("read_events", stream, text(after), min(limit, MOST), self._id)
+        events, floor = await self._run("read_events", stream, text(after), min(limit, MOST), self._id)
         own = [
             each
             for each in self._events.get(stream, ())
-            if each.offset > after and (floor is None or each.offset < number(floor))
+            if each.offset > after and not (floor and each.offset >= number(floor))
         ]
-        others = (event(stream, values) for values in found)
+        others = (event(stream, values) for values in events)
         return list(islice(merge(others, own, key=attrgetter("offset")), limit))
 
     async def read_offset(self, stream: str, consumer: str, *, hold: bool) -> int:
         if hold:
-            found = await self._hold(stream, consumer)
+            at = await self._hold(stream, consumer)
         else:
             flat = await self._run("read_offsets", stream, consumer)
-            found = number(flat[1]) if flat else 0
-        return self._saves.get((stream, consumer), found)
+            at = number(flat[1]) if flat else 0
+        return self._saves.get((stream, consumer), at)
 
     async def save_offset(self, stream: str, consumer: str, offset: int, expected: int | None) -> OffsetSave:
-        found = self._saves.get((stream, consumer), await self._hold(stream, consumer))
-        saved = offset > found if expected is None else found == expected
+        at = self._saves.get((stream, consumer), await self._hold(stream, consumer))
+        saved = offset > at if expected is None else at == expected
         if saved:
             self._saves[stream, consumer] = offset
-        return OffsetSave(found, saved)
+        return OffsetSave(at, saved)
 
     async def _hold(self, stream: str, consumer: str) -> int:
         what = f"position of consumer {show(consumer)} in stream {show(stream)}"
         try:
-            found = await self._run("hold_position", self._id, stream, consumer, waits=what, marks=True)
-            if found == b"circle":
+            at = await self._state.wait_for(
+                what, lambda: self._run("hold_position", self._id, stream, consumer, marks=True)
+            )
+            if at == "circle":
                 raise DatabaseError(
                     f"{what} is held by a transaction that waits for this one; begin this one again"
                 )
         except DatabaseError:
+            if not self._is_open:  # by the store's close, meanwhile
+                raise Closed("transaction") from None
             # What it holds meanwhile is what others wait for: an error that left it open could repeat for ever.
             self.abandon()
             raise
-        if not self._is_open:  # ended by the store's close meanwhile
+        if not self._is_open:
             raise Closed("transaction")
-        return number(found)
+        return number(at)
 
     # ------------------------------------------------------------ wakes, and the end
 
@@ -136,7 +138,7 @@ class RedisTransaction:
             self._id,
             self._is_marked,
             [text(id) for id in self._acked],
-            [[value is not None and value.decode() for value in row] for row in self._jobs.values()],
+            list(self._jobs.values()),
             [(each.stream, text(each.offset), *packed_event(each), text(each.created_at)) for each in own],
             [(*position, text(offset)) for position, offset in self._saves.items()],
             [(wake.channel, (wake.payload or b"").decode()) for wake in self._wakes],

@@ -20,4 +20,4 @@ function operations.hello() return 1 end
 reap()
 local result = operations[ARGV[1]](unpack(cmsgpack.unpack(ARGV[2])))
 for topic in pairs(woken) do call('PUBLISH', P .. 'wake', topic) end
-return { now, result or false }
+return cmsgpack.pack({ now, result or false })
