@@ -32,7 +32,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pack
 OPENING = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`]*)")
 SETUP = "<!-- python"
 SQL = ("sql", "postgresql")  # the second for what the highlighter takes for no SQL
-OTHER_LANGUAGES = {"bash", "console", "json", "mermaid", *SQL, "text", "toml", "yaml"}
+OTHER_LANGUAGES = {"bash", "console", "json", "lua", "mermaid", *SQL, "text", "toml", "yaml"}
 
 NORMATIVE = ROOT / "docs" / "contract.md"
 IN_MEMORY = {'"sqlite:///app.db"': '"mem://"', "delay=5": "delay=0"}
