@@ -200,7 +200,7 @@ async def test_acks_that_are_all_live_land_together(q: Jobs, count: int) -> None
     async with q.listening() as heard:
         assert await q.settle(*acks, now=50, texts=["what others are owed"]) == [50] * count
         assert await heard() == ["what others are owed"]
-    assert list(queue.woken_by_settles(acks, 50)) == []
+    assert list(queue.woken_by_settles(acks, lambda: 50)) == []
     assert await q.payloads() == [b"another"]
 
 
@@ -348,7 +348,7 @@ async def test_a_batch_wakes_each_queue_in_which_a_job_can_be_claimed_again_once
         Redrive("redrive", dead.id),
     ]
 
-    woken = queue.woken_by_settles(settles, 10)
+    woken = queue.woken_by_settles(settles, lambda: 10)
 
     assert [(each.topic.name, each.at) for each in woken] == [
         ("retry", 15), ("lost", 15), ("heartbeat", 15), ("release", None), ("redrive", None),

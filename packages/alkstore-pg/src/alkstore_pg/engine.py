@@ -161,15 +161,19 @@ class PgEngine:
             self.wakes.claim_ended(queue, claimed.next_at if claimed else None, is_short)
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
-        woken = _queue.woken_by_settles(settles, self.clock.now())
+        woken = _queue.woken_by_settles(settles, self.clock.now)
         try:
-            settle = partial(_queue.settle, settles=settles, patience=self._patience)
-            learn, at = self.clock.learn, partial(_queue.settled_at, settles)
-            return await self._write(
-                self._writer, lambda on, texts: learn(settle(on, texts=texts), at), woken
-            )
+            with self.wakes.telling(woken, debounced=True) as texts:
+                return await self._writer.run(lambda on: self._settle(on, settles, texts, bool(woken)))
         finally:
             self._marks.stir(each.queue for each in settles if isinstance(each, Release))
+
+    def _settle(
+        self, on: Session, settles: Sequence[Settle], texts: Sequence[str], is_timed: bool
+    ) -> Awaitable[Sequence[int | None]]:
+        settled = _queue.settle(on, settles, texts, self._patience)
+        # A heartbeat, which tells the server's time, wakes somebody.
+        return self.clock.learn(settled, partial(_queue.settled_at, settles)) if is_timed else settled
 
     async def sweep_jobs(self, queue: str) -> int:
         return await _queue.sweep(self._pool.run, queue)

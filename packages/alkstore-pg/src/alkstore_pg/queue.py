@@ -113,14 +113,16 @@ def _woken_now(queue: str) -> Sequence[Woken]:
     return tuple(_woken({queue: None}))
 
 
-def woken_by_settles(settles: Iterable[Settle], now: int) -> Sequence[Woken]:
+def woken_by_settles(settles: Iterable[Settle], now: Callable[[], int]) -> Sequence[Woken]:
     """Give each queue in which a row may have become claimable, and when."""
     ready: dict[str, int | None] = {}
     for each in settles:
-        if isinstance(each, Retry):
-            _sooner(ready, each.queue, shift(now, each.delay), now)
-        elif isinstance(each, Heartbeat):
-            _sooner(ready, each.queue, shift(now, each.window), now)
+        if type(each) is Ack:
+            continue
+        if isinstance(each, (Retry, Heartbeat)):
+            instant = now()
+            after = each.delay if isinstance(each, Retry) else each.window
+            _sooner(ready, each.queue, shift(instant, after), instant)
         elif isinstance(each, (Release, Redrive)):
             ready[each.queue] = None
     return _woken(ready)

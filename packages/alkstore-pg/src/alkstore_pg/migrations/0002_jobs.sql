@@ -267,11 +267,14 @@ BEGIN
     IF lined_up > cardinality(taken) THEN -- more work than ours
         PERFORM pg_notify({channel}, {schema}.wake_text('q', in_queue));
     END IF;
-    RETURN QUERY SELECT
-        NULL::bigint, NULL::bytea, NULL::bytea, CASE WHEN is_done THEN 0 ELSE 1 END::bigint, instant, NULL::bigint,
-        (extract(epoch FROM clock_timestamp() - began) * 1000000)::bigint,
-        CASE WHEN looking > looks * slow THEN 1 ELSE 0 END::bigint, NULL::bigint, NULL::bigint, next_at, NULL::bigint,
-        NULL::bigint, NULL::text, NULL::text, emptied;
+    -- The columns are NULL until they are set; as a query the last row would cost as much as a look.
+    priority := CASE WHEN is_done THEN 0 ELSE 1 END;
+    run_at := instant;
+    attempts := extract(epoch FROM clock_timestamp() - began) * 1000000;
+    max_attempts := CASE WHEN looking > looks * slow THEN 1 ELSE 0 END;
+    deadline := next_at;
+    cleared := emptied;
+    RETURN NEXT;
 END
 $alkstore$;
 
@@ -288,22 +291,29 @@ SET enable_bitmapscan = off
 AS $alkstore$
 DECLARE
     waits CONSTANT text := current_setting('lock_timeout');
+    ignored text; -- an assignment is worked out where PERFORM is a query
     spots tid[];
 BEGIN
     instant := {schema}.now();
-    PERFORM set_config('lock_timeout', patience::text, true);
-    SELECT array_agg(live.spot), array_agg(live.id) INTO spots, gone
-    FROM unnest(ids, tokens) AS a (id, token)
-    CROSS JOIN LATERAL (
-        SELECT j.ctid AS spot, j.id FROM {schema}.job AS j
-        WHERE j.queue = in_queue AND j.id = a.id AND j.token = a.token AND coalesce(j.deadline > instant, false)
-        FOR UPDATE
-    ) AS live;
-    DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
+    ignored := set_config('lock_timeout', patience::text, true);
+    IF cardinality(ids) = 1 THEN
+        DELETE FROM {schema}.job AS j
+        WHERE j.queue = in_queue AND j.id = ids[1] AND j.token = tokens[1] AND coalesce(j.deadline > instant, false)
+        RETURNING ARRAY[j.id] INTO gone;
+    ELSE
+        SELECT array_agg(live.spot), array_agg(live.id) INTO spots, gone
+        FROM unnest(ids, tokens) AS a (id, token)
+        CROSS JOIN LATERAL (
+            SELECT j.ctid AS spot, j.id FROM {schema}.job AS j
+            WHERE j.queue = in_queue AND j.id = a.id AND j.token = a.token AND coalesce(j.deadline > instant, false)
+            FOR UPDATE
+        ) AS live;
+        DELETE FROM {schema}.job AS j WHERE j.ctid = ANY (spots);
+    END IF;
     IF texts <> '{}' THEN -- an ack concerns nobody, but it carries what is owed to others
         PERFORM pg_notify({channel}, t.text) FROM unnest(texts) AS t (text);
     END IF;
-    PERFORM set_config('lock_timeout', waits, true);
+    ignored := set_config('lock_timeout', waits, true);
 END
 $alkstore$;
 
