@@ -109,7 +109,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Build all wheels, install them together where nothing else is, and work from them outside the checkout."""
+    """Build all wheels, install them together where nothing else is, and work from them outside the checkout, the suite
+    beside other people's settings of pytest too.
+    """
     if session.venv_backend == "none":
         session.error("the wheels must be installed in an environment of their own: leave --no-venv out")
     folder = Path(session.create_tmp()) / "wheels"
@@ -133,6 +135,8 @@ def wheels(session: nox.Session) -> None:
     with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
         session.run("alkstore", "demo")
         session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *contract())
+        session.install("--constraint", str(ROOT / CONSTRAINTS), *group("surroundings"))
+        session.run("python", "-P", str(ROOT / "tools" / "surroundings.py"), "mem", "sqlite")
 
 
 @nox.session
