@@ -12,7 +12,7 @@ from made_reports import HOSTILE, a_cell, a_failure, a_report, an_engine
 from alkstore_contract_suite import report_html, report_markdown
 from alkstore_contract_suite.html_text import element
 from alkstore_contract_suite.outcome import Status
-from alkstore_contract_suite.report_values import ExpectationValue
+from alkstore_contract_suite.report_values import CaseValue, EngineValue, ExpectationValue
 
 VOID = {"meta", "link", "input", "br"}
 
@@ -141,8 +141,29 @@ def test_an_expected_failure_tells_its_issue_and_its_end(page: Page) -> None:
 
 
 def test_what_was_not_run_is_listed_with_its_reason(page: Page) -> None:
-    assert page.texts("summary")[-1] == "Not run, and why (1)"
+    assert page.texts("summary")[-1] == "mem"
     assert "durable: in memory" in page.texts("td")
+
+
+def test_free_choices_stand_side_by_side() -> None:
+    def choosing(name: str, *labels: str) -> EngineValue:
+        cases = {
+            str(place): CaseValue(status=Status.PASS, choices={"who wins": label})
+            for place, label in enumerate(labels)
+        }
+        return an_engine(name, a_cell("Q-07", cases=cases))
+
+    page = Page(report_html.render(a_report(choosing("one", "first"), choosing("two", "last", "none"))))
+
+    lines = page.texts("tr")
+    assert "Q-07who winsfirstlast, none" in lines
+
+
+def test_the_modes_of_a_cell_begin_with_the_simplest() -> None:
+    engine = an_engine("toy", *(a_cell("Q-07", mode=mode) for mode in ("process", "sideways", "plain")))
+    page = Page(report_html.render(a_report(engine)))
+
+    assert page.texts("b") == ["plain", "process", "sideways"]
 
 
 def test_the_filter_has_names_and_its_count_is_a_live_region(page: Page) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import importlib.resources
 from collections.abc import Sequence
 
-from alkstore_contract_suite.html_text import Html, element, joined
+from alkstore_contract_suite.html_text import Html, element
 from alkstore_contract_suite.outcome import Status
 from alkstore_contract_suite.report_html_matrix import areas_of, marked, matrix
 from alkstore_contract_suite.report_reading import RED, absences, choices, headings
@@ -136,14 +136,13 @@ def _table(heads: Sequence[str], body: Sequence[Html], kind: str | None = None) 
 
 
 def _notes(report: Report) -> Html:
-    parts = [
-        joined([element("h3", heading), *found])
-        for heading, engine in zip(headings(report.engines), report.engines, strict=True)
-        if (found := [part for part in (_absences(engine), _choices(engine)) if part])
-    ]
-    if not parts:
-        return Html("")
-    return element("section", element("h2", "Not run, and free choices"), *parts)
+    named = zip(headings(report.engines), report.engines, strict=True)
+    absent = [_folded(heading, _absences(engine)) for heading, engine in named if absences(engine)]
+    parts = [element("h2", "Not run, and why"), *absent] if absent else []
+    chosen = _choices(report)
+    if chosen is not None:
+        parts += [element("h2", "Free choices"), _folded("Where the contract allows several results", chosen)]
+    return element("section", *parts)
 
 
 def _absences(engine: EngineValue) -> Html:
@@ -157,17 +156,26 @@ def _absences(engine: EngineValue) -> Html:
         )
         for (status, reason), cells in absences(engine).items()
     ]
-    return _folded("Not run, and why", ["Status", "Why", "Cells", "Rows"], rows)
+    return _table(["Status", "Why", "Cells", "Rows"], rows)
 
 
-def _choices(engine: EngineValue) -> Html:
-    rows = [element("tr", *(element("td", text) for text in found)) for found in choices(engine)]
-    return _folded("Free choices taken", ["Row", "Promise", "Choice"], rows)
+def _choices(report: Report) -> Html | None:
+    """Set the engines' choices side by side: what differs is what an application must not count on."""
+    taken: dict[tuple[str, str], list[list[str]]] = {}
+    for place, engine in enumerate(report.engines):
+        for row, promise, label in choices(engine):
+            taken.setdefault((row, promise), [[] for _ in report.engines])[place].append(label)
+    rows = [
+        element(
+            "tr",
+            element("th", row, scope="row"),
+            *(element("td", text) for text in (promise, *map(", ".join, labels))),
+        )
+        for (row, promise), labels in sorted(taken.items())
+    ]
+    return _table(["Row", "Promise", *headings(report.engines)], rows) if rows else None
 
 
-def _folded(title: str, heads: Sequence[str], rows: Sequence[Html]) -> Html:
-    if not rows:
-        return Html("")
-    summary = element("summary", f"{title} ({len(rows)})")
-    pane = element("div", _table(heads, rows), class_="pane", tabindex="0", role="region", aria_label=title)
-    return element("details", summary, pane)
+def _folded(title: str, table: Html) -> Html:
+    pane = element("div", table, class_="pane", tabindex="0", role="region", aria_label=title)
+    return element("details", element("summary", title), pane)

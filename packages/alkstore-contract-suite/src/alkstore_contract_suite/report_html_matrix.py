@@ -9,6 +9,7 @@ from alkstore_contract_suite.html_text import Html, element, joined
 from alkstore_contract_suite.outcome import Status
 from alkstore_contract_suite.report_reading import by_row, headings, speaking
 from alkstore_contract_suite.report_values import CaseValue, CellValue, EngineValue, Report, RowValue
+from alkstore_contract_suite.row import MODES
 
 __all__ = ["areas_of", "marked", "matrix"]
 
@@ -131,7 +132,9 @@ def _summary(cells: Sequence[CellValue], controls: str) -> Html:
 
 
 def _engine(key: str, name: str, engine: EngineValue, cells: Sequence[CellValue]) -> Html:
-    items = [element("li", *_cell(engine, cell)) for cell in cells]
+    # The simplest mode first; a later suite may have more of them.
+    known = sorted(cells, key=lambda cell: MODES.index(cell.mode) if cell.mode in MODES else len(MODES))
+    items = [element("li", *_cell(engine, cell)) for cell in known]
     return element("section", element("h3", name), element("ul", *items), id=key)
 
 
