@@ -15,6 +15,16 @@ PACKAGE: Final = "alkstore_contract_suite"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("alkstore contract", "the alkstore contract suite")
+    _add_choices(group)
+    _add_ways(group)
+    _add_drawing(group)
+    _add_answers(group)
+    parser.addini(
+        "alk_engines", "engines that tests with the fixture 'store' run on", type="args", default=[]
+    )
+
+
+def _add_choices(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--alk-engine", action="append", default=[], metavar="NAME", help="only this engine's column"
     )
@@ -22,6 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--alk-row", action="append", default=[], metavar="IDS", help="only these rows: Q-07,Q-1*"
     )
     group.addoption("--alk-mode", action="append", default=[], metavar="MODES", help="only these modes")
+    group.addoption(
+        "--alk-allow-missing",
+        action="store_true",
+        help="an engine that this machine lacks something for is shown as MISSING and fails nothing",
+    )
+
+
+def _add_ways(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--alk-seed", type=int, metavar="N", help="shuffle the cases, and seed what is random in them"
     )
@@ -32,16 +50,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the cases in so many processes (default: by their number)",
     )
     group.addoption(
-        "--alk-allow-missing",
-        action="store_true",
-        help="an engine that this machine lacks something for is shown as MISSING and fails nothing",
-    )
-    group.addoption(
         "--alk-report", metavar="DIR", help="write report.json, .md and .html into this directory"
     )
     group.addoption(
         "--alk-kills", type=int, default=5, metavar="N", help="kill so many processes in the crash loop"
     )
+    group.addoption(
+        "--alk-ladder",
+        action="store_true",
+        help="climb from the simplest row on, stop at the first broken promise, say what to write next",
+    )
+
+
+def _add_drawing(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--alk-runs",
         type=_count,
@@ -52,18 +73,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--alk-replay", metavar="FILE", help="do the steps of a trace that a machine left, on each engine"
     )
-    group.addoption(
-        "--alk-ladder",
-        action="store_true",
-        help="climb from the simplest row on, stop at the first broken promise, say what to write next",
-    )
+
+
+def _add_answers(group: pytest.OptionGroup) -> None:
     group.addoption("--alk-list", action="store_true", help="list the rows and their tests")
     group.addoption("--alk-explain", metavar="ROW", help="say everything about a row")
     group.addoption(
         "--alk-selftest", action="store_true", help="run broken engines against the rows they break"
-    )
-    parser.addini(
-        "alk_engines", "engines that tests with the fixture 'store' run on", type="args", default=[]
     )
 
 
