@@ -25,14 +25,14 @@ from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.connection import Connection
 from alkstore_sqlite.surroundings import prepare_writer
 
-__all__ = ["Bare", "Blind", "Durability", "Ours", "Side", "Stepwise", "Tasks"]
+__all__ = ["Bare", "Blind", "Durability", "Listed", "Ours", "Side", "Stepwise"]
 
 T = TypeVar("T")
 Durability: TypeAlias = Literal["power", "process"]
 Rows: TypeAlias = list[Any]
 Tells: TypeAlias = Literal["rows", "many", "id"]
 Step: TypeAlias = tuple[str, Sequence[Any], Tells]
-"""A statement, its parameters, and what it tells: its rows, nothing (the parameters are many rows), or the id given."""
+"""A statement, its parameters, and what it tells: its rows, how many it changed (they are many rows), or the id given."""
 Steps: TypeAlias = Generator[Step, Rows, T]
 
 QUEUE: Final = statements.load("alkstore_sqlite", "queue")
@@ -100,25 +100,24 @@ class Ours:
 # ---------------------------------------------------------------- the statements of each operation
 
 
-def _row(now: int) -> list[object]:
-    return [NAME, encode(PAYLOAD), b"{}", 0, now, None, ATTEMPTS, WINDOW, BASE_DELAY, now, None]
+def _row(data: bytes, now: int) -> list[object]:
+    return [NAME, data, b"{}", 0, now, None, ATTEMPTS, WINDOW, BASE_DELAY, now, None]
 
 
 def _now() -> int:
     return time.time_ns() // 1_000
 
 
-def _insert_many(rows: list[list[object]]) -> Steps[range]:
-    ((first,),) = yield QUEUE["insert"], rows[0], "id"
-    ids = range(first, first + len(rows))
-    values: list[object] = []
-    for row, id in zip(rows[1:], ids[1:], strict=True):
-        values += row
-        values.append(id)
-    width = len(rows[0]) + 1
-    end = len(values) - len(values) % (9 * width)
-    yield QUEUE["insert_nine"], [values[at : at + 9 * width] for at in range(0, end, 9 * width)], "many"
-    yield QUEUE["insert_next"], [values[at : at + width] for at in range(end, len(values), width)], "many"
+def _insert_many(data: list[bytes]) -> Steps[range]:
+    first_row = queue, _, *common = _row(data[0], _now())
+    ((first,),) = yield QUEUE["insert"], first_row, "id"
+    ids = range(first, first + len(data))
+    pairs = [value for pair in zip(data[1:], ids[1:], strict=True) for value in pair]
+    end = len(pairs) - len(pairs) % 18
+    nines = [(queue, pairs[at], *common, *pairs[at + 1 : at + 18]) for at in range(0, end, 18)]
+    yield QUEUE["insert_nine"], nines, "many"
+    ones = [(queue, pairs[at], *common, pairs[at + 1]) for at in range(end, len(pairs), 2)]
+    yield QUEUE["insert_next"], ones, "many"
     return ids
 
 
@@ -158,7 +157,8 @@ def _ack(row: Sequence[Any], now: int) -> tuple[object, ...]:
 
 def _ack_many(rows: Rows) -> Steps[None]:
     now = _now()
-    yield QUEUE["ack"], [_ack(row, now) for row in rows], "many"
+    ((acked,),) = yield QUEUE["ack"], [_ack(row, now) for row in rows], "many"
+    assert acked == len(rows)
 
 
 # ---------------------------------------------------------------- bare
@@ -186,7 +186,10 @@ class _Connection(sqlite3.Connection):
         try:
             while True:
                 text, values, tells = next(sql) if rows is None else sql.send(rows)
-                cursor = self.executemany(text, values) if tells == "many" else execute(text, values)
+                if tells == "many":
+                    rows = [(self.executemany(text, values).rowcount,)]
+                    continue
+                cursor = execute(text, values)
                 rows = [(cursor.lastrowid,)] if tells == "id" else cursor.fetchall()
         except StopIteration as stop:
             execute("COMMIT")
@@ -218,11 +221,10 @@ class Bare:
         return result
 
     async def enqueue(self) -> object:
-        return (await self._db.execute(QUEUE["insert"], _row(_now()))).lastrowid
+        return (await self._db.execute(QUEUE["insert"], _row(encode(PAYLOAD), _now()))).lastrowid
 
     async def enqueue_many(self, count: int) -> object:
-        now = _now()
-        return await self.run(_insert_many([_row(now) for _ in range(count)]))
+        return await self.run(_insert_many([encode(PAYLOAD) for _ in range(count)]))
 
     async def claim(self, count: int) -> Rows:
         return await self.run(_claim(count))
@@ -231,28 +233,6 @@ class Bare:
         (row,) = await self.claim(1)
         acked = await self._db.execute(QUEUE["ack"], _ack(row, _now()))
         assert acked.rowcount == 1
-
-    async def claim_and_ack_many(self, count: int) -> None:
-        rows = await self.claim(count)
-        assert len(rows) == count
-        await self.run(_ack_many(rows))
-
-    async def publish(self) -> object:
-        return await self.run(_append([encode(PAYLOAD)]))
-
-    async def publish_many(self, count: int) -> object:
-        return await self.run(_append([encode(PAYLOAD) for _ in range(count)]))
-
-
-class Blind(Bare):
-    """As `Bare`, but it claims without a look at what time has changed: a lesser promise."""
-
-    async def claim(self, count: int) -> Rows:
-        return await self.run(_claim_blindly(count, _now()))
-
-
-class Tasks(Bare):
-    """As `Bare`, but with the shape of a program that awaits acks together: a task for each, answered by one commit."""
 
     async def claim_and_ack_many(self, count: int) -> None:
         rows = await self.claim(count)
@@ -269,6 +249,28 @@ class Tasks(Bare):
                 answer.set_result(None)
 
         await asyncio.gather(*(ack() for _ in rows), commit())
+
+    async def publish(self) -> object:
+        return await self.run(_append([encode(PAYLOAD)]))
+
+    async def publish_many(self, count: int) -> object:
+        return await self.run(_append([encode(PAYLOAD) for _ in range(count)]))
+
+
+class Blind(Bare):
+    """As `Bare`, but it claims without a look at what time has changed: a lesser promise."""
+
+    async def claim(self, count: int) -> Rows:
+        return await self.run(_claim_blindly(count, _now()))
+
+
+class Listed(Bare):
+    """As `Bare`, but it acks a list of rows by one call, which the contract has not: nobody awaits an ack of his own."""
+
+    async def claim_and_ack_many(self, count: int) -> None:
+        rows = await self.claim(count)
+        assert len(rows) == count
+        await self.run(_ack_many(rows))
 
 
 class Stepwise(Bare):
@@ -299,7 +301,7 @@ class Stepwise(Bare):
             self._db.executemany(text, values) if tells == "many" else self._db.execute(text, values)
         )
         await cursor.close()
-        return [(cursor.lastrowid,)]
+        return [(cursor.rowcount if tells == "many" else cursor.lastrowid,)]
 
 
 def _opener(kind: type[sqlite3.Connection], durability: Durability) -> Callable[..., sqlite3.Connection]:

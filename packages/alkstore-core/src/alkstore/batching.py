@@ -103,7 +103,13 @@ def _weigh(rows: Sequence[NewJob] | Sequence[NewEvent]) -> int:
     return sum([len(row.payload) + len(row.headers) for row in rows])
 
 
+_TELLING: Final = frozenset({Retry, Fail})
+"""Settles that say why."""
+
+
 def _weigh_errors(settles: Sequence[Settle]) -> int:
+    if _TELLING.isdisjoint(map(type, settles)):
+        return 0
     return sum([len(each.error or "") for each in settles if isinstance(each, (Retry, Fail))])
 
 

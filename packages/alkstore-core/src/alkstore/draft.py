@@ -1,11 +1,11 @@
 """Drafts of jobs: options resolved, arguments checked, payloads encoded, before any engine sees them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from alkstore import numbers, payload
-from alkstore.engine import NewJob
+from alkstore.engine import AlikeJobs, NewJob
 from alkstore.errors import InvalidArgument, show
 from alkstore.stamps import Duration, Stamps, resolve
 from alkstore.values import EnqueueOpts
@@ -56,7 +56,7 @@ def new_jobs(
     payloads: Iterable[object],
     each: Iterable[EnqueueOpts] | None,
     call: EnqueueOpts,
-) -> list[NewJob]:
+) -> Sequence[NewJob]:
     """Check and encode a batch: options of ``each`` over those of the call over the handle's stamps. Rows: Q-22."""
     values = items(payloads, "payloads")
     under = _stamps(stamps, call)
@@ -64,8 +64,8 @@ def new_jobs(
     if call.priority is None or isinstance(call.priority, bool):
         numbers.integer(call.priority, "priority")
     if each is None:
-        rest = plain[2:]
-        return [_new_job(NewJob, (queue, payload.encode(value), *rest)) for value in values]
+        encode = payload.encode
+        return AlikeJobs(plain, [encode(value) for value in values])
     options = items(each, "each")
     if len(options) != len(values):
         raise InvalidArgument(

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from alkstore.records import (
     Ack,
+    AlikeJobs,
     Cancel,
     Claimed,
     EventRecord,
@@ -50,6 +51,7 @@ from alkstore.records import (
 
 __all__ = [
     "Ack",
+    "AlikeJobs",
     "Cancel",
     "Claimed",
     "Engine",
@@ -138,6 +140,8 @@ class QueueEngine(Protocol):
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         """Insert all or nothing; wakes each queue once. Gives ids in the order of ``jobs``, increasing, never reused.
+
+        ``jobs`` may be `AlikeJobs`.
 
         Cost: one round trip. Rows: Q-01, Q-04, Q-22.
         """

@@ -84,7 +84,9 @@ class Queue:
 
         Cost: one round trip, shared with what is awaited at the same time. Rows: Q-01 to Q-05, PAY-01 to PAY-08.
         """
-        stamps = resolve(self._stamps, visibility_timeout, max_attempts, base_delay, expires)
+        stamps = self._stamps
+        if not (visibility_timeout is max_attempts is base_delay is expires is None):
+            stamps = resolve(stamps, visibility_timeout, max_attempts, base_delay, expires)
         job = new_job(self._name, stamps, payload, delay, run_at, priority, headers)
         store = self._store
         store._check(*self._enqueues, write=True)

@@ -9,6 +9,7 @@ of threads however many statements it runs.
 import asyncio
 import enum
 import errno
+import operator
 import os
 import random
 import sqlite3
@@ -64,7 +65,7 @@ class Tells(enum.Enum):
     """What a statement answers: its rows, or one row of the number of rows that it changed, or of the last id given.
 
     RETURNING would tell the latter two, but at the price of a temporary table a statement, several times the statement's.
-    EACH is for many rows of parameters that change one row each, if any: for each in turn, whether it did.
+    EACH is for many rows of parameters: one row of the number of rows that each of them changed, in turn.
     """
 
     ROWS = "rows"
@@ -314,9 +315,6 @@ ROWS: Final = Tells.ROWS
 COUNT: Final = Tells.COUNT
 EACH: Final = Tells.EACH
 
-CHANGED: Final = (1,)
-UNCHANGED: Final = (0,)
-
 EXECUTE: Final = sqlite3.Connection.execute
 """Past our own `Connection.execute`: an operation yields nothing but SQL."""
 
@@ -360,19 +358,16 @@ def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[
 
 
 def _run_each(connection: sqlite3.Connection, sql: str, rows: Iterable[Any]) -> list[Row]:
-    told: list[Row] = []
+    totals = [connection.total_changes]
 
     def looked_after() -> Iterator[Any]:
         # The driver asks for a row when it has run the statement with the one before.
-        before = connection.total_changes
         for row in rows:
             yield row
-            after = connection.total_changes
-            told.append(CHANGED if after != before else UNCHANGED)
-            before = after
+            totals.append(connection.total_changes)
 
     connection.executemany(sql, looked_after())
-    return told
+    return [tuple(map(operator.sub, totals[1:], totals))]
 
 
 def bind(parameters: Sequence[Any]) -> Any:

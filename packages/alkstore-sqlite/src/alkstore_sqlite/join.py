@@ -260,7 +260,8 @@ async def _run(connection: aiosqlite.Connection, sql: str) -> None:
 async def _fetch(connection: aiosqlite.Connection, statement: Statement) -> list[Row]:
     sql, parameters, is_many, tells = statement
     if is_many and tells is Tells.EACH:
-        return [(await _fetch(connection, Statement(sql, row, tells=Tells.COUNT)))[0] for row in parameters]
+        counts = [await _fetch(connection, Statement(sql, row, tells=Tells.COUNT)) for row in parameters]
+        return [tuple(count for ((count,),) in counts)]
     if is_many:
         cursor = await connection.executemany(sql, [bind(row) for row in parameters])
         await cursor.close()
