@@ -71,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         "name", help="of the engine, and of its URLs: a word of lower-case letters, digits and '_'"
     )
     init.add_argument("-o", "--out", type=Path, help="the new folder  (default: alkstore-NAME here)")
+    _add_reports(commands)
+    return parser
+
+
+def _add_reports(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     merge = commands.add_parser("merge", help="put several reports side by side")
     merge.add_argument("reports", nargs="+", type=Path, metavar="REPORT.json")
     merge.add_argument("-o", "--out", type=Path, required=True, help="folder for report.json, .md and .html")
@@ -93,7 +98,6 @@ def _parser() -> argparse.ArgumentParser:
         help="file: .svg, or .json for shields.io  (default: SVG on standard output)",
     )
     commands.add_parser("schema", help="show the JSON Schema of a report")
-    return parser
 
 
 def _answer(given: argparse.Namespace) -> int:
