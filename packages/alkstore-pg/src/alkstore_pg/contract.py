@@ -30,6 +30,7 @@ from alkstore_pg.contract_factory import PgFactory, Place
 from alkstore_pg.contract_outsider import Outsider
 from alkstore_pg.contract_pooler import Pooler, pgbouncer_available
 from alkstore_pg.contract_server import Server
+from alkstore_pg.contract_sessions import Sessions
 from alkstore_pg.contract_store import SuiteClock
 from alkstore_pg.engine import OMITTED, PgEngine
 from alkstore_pg.store import PgStore
@@ -181,7 +182,11 @@ class PgColumn:
             outsider.furnish()
             outsider.search(self._kind.search_path)
             place = self._place(server, database, stack)
-            backend = _Backend(place, server, outsider)
+            # Another's server may want a password, or TLS.
+            sessions = Sessions(place.direct) if server.can_restart else None
+            if sessions is not None:
+                stack.callback(sessions.close)
+            backend = _Backend(place, server, outsider, sessions)
             await backend.make()
             yield backend
 
@@ -203,10 +208,11 @@ def _version() -> int | None:
 class _Backend:
     """A database whose schema is emptied between the cases, and made anew where one of them has spoilt it."""
 
-    def __init__(self, place: Place, server: Server, outsider: Outsider) -> None:
+    def __init__(self, place: Place, server: Server, outsider: Outsider, sessions: Sessions | None) -> None:
         self._place = place
         self._server = server
         self._outsider = outsider
+        self._sessions = sessions
         self._is_spoilt = False
 
     async def make(self) -> None:
@@ -221,7 +227,7 @@ class _Backend:
     @asynccontextmanager
     async def scope(self, case: str) -> AsyncIterator[StoreFactory]:
         await self._clear()
-        factory = PgFactory(self._place, case, self._outsider, self._server)
+        factory = PgFactory(self._place, case, self._outsider, self._server, self._sessions)
         try:
             yield factory
         finally:

@@ -20,6 +20,7 @@ from alkstore_pg import contract_storage as storage
 from alkstore_pg.contract_disturbance import Disturbances, disturbed
 from alkstore_pg.contract_outsider import Outsider
 from alkstore_pg.contract_server import Server
+from alkstore_pg.contract_sessions import Sessions
 from alkstore_pg.contract_store import SuiteClock, SuiteStore, cancelling, engine_of
 from alkstore_pg.engine import PgEngine
 from alkstore_pg.session import Session
@@ -84,17 +85,26 @@ class PgFactory:
         seed: What the stores' randomness comes from.
         outsider: The suite's own connection to the database.
         server: What can be restarted and copied to; None in a child process, which does neither.
+        sessions: What closed stores leave to those that are opened after them; None where each begins its own.
 
     Attributes:
         clock: What every store of this process reads.
         is_spoilt: Whether the schema is no longer as a store makes it.
     """
 
-    def __init__(self, place: Place, seed: str, outsider: Outsider, server: Server | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        seed: str,
+        outsider: Outsider,
+        server: Server | None = None,
+        sessions: Sessions | None = None,
+    ) -> None:
         self.place = place
         self._way = place
         self.outsider = outsider
         self.server = server
+        self.sessions = sessions
         self.clock = SuiteClock()
         self.random = random.Random(seed)
         self.is_spoilt = False
@@ -127,6 +137,7 @@ class PgFactory:
             clock=self.clock,
             engine=self.place.engine,
             host=weakref.ref(self),
+            sessions=self.sessions,
             random=self.random,
             **chosen,
         )
@@ -271,14 +282,32 @@ class PgFactory:
     @asynccontextmanager
     async def disturbances(self) -> AsyncIterator[Disturbances]:
         """Let processes that begin within the block reach the server through a proxy."""
+        self._forget()
         async with disturbed(self) as (self._way, happens):
             try:
                 yield happens
             finally:
                 self._way = self.place
+                self._forget()
 
     def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
-        return faults.fault(kind, self, cast(SuiteStore, store))
+        broken = faults.fault(kind, self, cast(SuiteStore, store))
+        return broken if isinstance(broken, Unsupported) else self._forgetting(broken)
+
+    @asynccontextmanager
+    async def _forgetting(self, broken: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+        # Sessions that began before are not like those that would begin within, nor these like those that begin after.
+        self._forget()
+        try:
+            async with broken:
+                self._forget()
+                yield
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self.sessions is not None:
+            self.sessions.forget()
 
     def business(self) -> Business:
         return application.Table(self.outsider)

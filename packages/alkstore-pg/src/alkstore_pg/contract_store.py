@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from alkstore.engine import Engine
 from alkstore.testing import ManualClock
 from alkstore_pg.clock import ServerClock
+from alkstore_pg.contract_sessions import Returning, Sessions
+from alkstore_pg.dsn import Address
 from alkstore_pg.engine import PgEngine
 from alkstore_pg.link import Connection, Link
 from alkstore_pg.store import PgStore
@@ -70,6 +72,12 @@ class Cord:
         """The sessions at the server's, or at the pooler's, end."""
         return [connection.get_server_pid() for connection in self.connections]
 
+    def give_back(self, to: Sessions) -> None:
+        """Let the sessions of those that end in good order from now on be of use to others."""
+        for connection in self.connections:
+            if isinstance(connection, Returning) and connection.greeting:
+                connection.origin = to
+
     def cut(self) -> None:
         """End all of them without a goodbye, and let there be no others."""
         self.is_cut = True
@@ -81,6 +89,8 @@ class _Wired(Options):
     """Options whose connections are in the suite's hand."""
 
     cord: Cord
+    sessions: Sessions | None
+    connection_class = Returning
 
     async def dial(self) -> Connection:
         if self.cord.is_cut:
@@ -95,6 +105,14 @@ class _Wired(Options):
         if self.cord.is_cut or self.cord.is_deaf:
             raise ConnectionRefusedError("the suite lets this store's listener not connect")
         return self.cord.hold(await super().dial_listener(), listens=True)
+
+    async def _connect(self, address: Address, statement_cache_size: int, seconds: float) -> Connection:
+        async def dial(dsn: str) -> Connection:
+            return await Options._connect(self, address._replace(dsn=dsn), statement_cache_size, seconds)
+
+        return await (
+            dial(address.dsn) if self.sessions is None else self.sessions.connection(address.dsn, dial)
+        )
 
 
 class Host(Protocol):
@@ -114,6 +132,7 @@ class SuiteStore(PgStore):
         clock: SuiteClock,
         engine: type[PgEngine],
         host: "weakref.ref[Host]",
+        sessions: Sessions | None = None,
         **options: Any,
     ) -> None:
         super().__init__(dsn, **options)
@@ -121,11 +140,18 @@ class SuiteStore(PgStore):
         self._suite_clock = clock
         self._host = host
         self._kind = engine
+        self._sessions = sessions
+
+    async def aclose(self) -> None:
+        if self._sessions is not None:
+            self.cord.give_back(self._sessions)
+        await super().aclose()
 
     async def _open_engine(self) -> Engine:
         plain = self._options.waiting(self._wait_timeout)
         wired = _Wired(**{field.name: getattr(plain, field.name) for field in fields(plain)})
-        object.__setattr__(wired, "cord", self.cord)  # frozen, as its class is
+        for name, value in (("cord", self.cord), ("sessions", self._sessions)):
+            object.__setattr__(wired, name, value)  # frozen, as its class is
         engine = await self._kind.open(wired, self._make_clock())
         if (host := self._host()) is not None:
             host.opened(plain.schema.name)

@@ -6,7 +6,7 @@ import dataclasses
 import random
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import asyncpg
 
@@ -68,6 +68,8 @@ class Options:
     _listener: Address = dataclasses.field(repr=False)
     _ssl: Any = dataclasses.field(repr=False)
 
+    connection_class: ClassVar[type[OwnConnection]] = OwnConnection
+
     @classmethod
     def checked(
         cls,
@@ -122,11 +124,35 @@ class Options:
             asyncpg.PostgresError: The server refuses.
         """
         seconds = max(self.wait_timeout, SHORTEST_DIAL)
-        return await _dial(self._address, self._ssl, self.statement_cache_size, seconds)
+        return await self._connect(self._address, self.statement_cache_size, seconds)
 
     async def dial_listener(self) -> Connection:
         """Make a connection that listens; raises as `dial`."""
-        return await _dial(self._listener, self._ssl, 0, max(self.wait_timeout, LEAST_DIAL))
+        return await self._connect(self._listener, 0, max(self.wait_timeout, LEAST_DIAL))
+
+    async def _connect(self, address: Address, statement_cache_size: int, seconds: float) -> Connection:
+        # Poolers refuse settings that they do not know; this one they know.
+        settings = {} if address.has_application_name else {"application_name": "alkstore"}
+        try:
+            connection: Connection = await asyncpg.connect(
+                address.dsn,
+                ssl=self._ssl,
+                timeout=seconds,
+                statement_cache_size=statement_cache_size,
+                server_settings=settings,
+                connection_class=self.connection_class,
+            )
+        except TimeoutError as error:
+            # Not a TimeoutError: that would read as if all connections were in use.
+            raise ConnectionError(f"no answer from {address.host} within {seconds:g} s") from error
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            raise _unreachable(error, address.host) from error
+        except ValueError as error:  # of the driver's reading, or of a name that no resolver takes
+            raise asyncpg.ClientConfigurationError(_without(str(error), address.secrets)) from None
+        teach(connection)
+        return connection
 
 
 def _flag(value: object, what: str) -> bool:
@@ -154,31 +180,6 @@ def _tls(value: object) -> object:
 
 
 # ---------------------------------------------------------------- connections
-
-
-async def _dial(address: Address, tls: Any, statement_cache_size: int, seconds: float) -> Connection:
-    # Poolers refuse settings that they do not know; this one they know.
-    settings = {} if address.has_application_name else {"application_name": "alkstore"}
-    try:
-        connection: Connection = await asyncpg.connect(
-            address.dsn,
-            ssl=tls,
-            timeout=seconds,
-            statement_cache_size=statement_cache_size,
-            server_settings=settings,
-            connection_class=OwnConnection,
-        )
-    except TimeoutError as error:
-        # Not a TimeoutError: that would read as if all connections were in use.
-        raise ConnectionError(f"no answer from {address.host} within {seconds:g} s") from error
-    except ssl.SSLError:
-        raise
-    except OSError as error:
-        raise _unreachable(error, address.host) from error
-    except ValueError as error:  # of the driver's reading, or of a name that no resolver takes
-        raise asyncpg.ClientConfigurationError(_without(str(error), address.secrets)) from None
-    teach(connection)
-    return connection
 
 
 def _unreachable(error: OSError, host: str) -> OSError:
