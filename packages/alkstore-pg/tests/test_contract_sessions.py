@@ -85,7 +85,6 @@ async def test_a_dial_that_is_given_up_leaves_nothing_open(sessions: Sessions, d
             await asyncio.wait((dialling,))
             if not dialling.cancelled():
                 await dialling.result().close()
-        del dialling
         gc.collect()
     assert [str(each.message) for each in caught] == []
 
