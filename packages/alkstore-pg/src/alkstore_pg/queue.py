@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from alkstore import statements
 from alkstore.engine import (
     Ack,
+    AlikeJobs,
     Cancel,
     Claimed,
     Fail,
@@ -57,8 +58,6 @@ FIND: Final[Mapping[JobState | None, str]] = {
     JobState.DEAD: _SQL["find_dead"],
 }
 
-PAYLOAD: Final = NewJob._fields.index("payload")
-
 _INSERT_READY: Final = _SQL["insert_ready"]
 
 PROCESSING: Final = JobState.PROCESSING
@@ -95,6 +94,8 @@ _new_record: Final[Callable[[type[JobRecord], tuple[object, ...]], JobRecord]] =
 
 def woken_by_jobs(jobs: Sequence[NewJob], now: Callable[[], int]) -> Sequence[Woken]:
     """Give each queue once, and the least instant at which one of its jobs is ready (None: now)."""
+    if isinstance(jobs, AlikeJobs):
+        jobs = (jobs.pattern,)
     if len(jobs) == 1 and jobs[0].delay is None and jobs[0].run_at is None:
         return _woken_now(jobs[0].queue)
     ready: dict[str, int | None] = {}
@@ -157,13 +158,13 @@ async def _insert_many(
 ) -> Sequence[int]:
     if not jobs:
         return ()
-    columns = list(zip(*jobs, strict=True))
-    if not scheduled_for and _are_alike(columns):
-        queue, _, *rest = jobs[0]
-        rows = await on.fetch(_SQL["insert_alike"], queue, list(columns[PAYLOAD]), *rest, list(texts))
+    if not scheduled_for and (alike := _alike(jobs)) is not None:
+        queue, _, *rest = alike.pattern
+        rows = await on.fetch(_SQL["insert_alike"], queue, alike.payloads, *rest, list(texts))
     else:
+        columns = map(list, zip(*jobs, strict=True))
         boundaries = list(scheduled_for) or [None] * len(jobs)
-        rows = await on.fetch(_SQL["insert_mixed"], *map(list, columns), boundaries, list(texts))
+        rows = await on.fetch(_SQL["insert_mixed"], *columns, boundaries, list(texts))
     return rows[0][0]  # type: ignore[no-any-return]
 
 
@@ -284,9 +285,14 @@ def _sweeping(queue: str, before: int | None, cursor: Sequence[int | None]) -> O
 # ---------------------------------------------------------------- rows
 
 
-def _are_alike(columns: Sequence[Sequence[object]]) -> bool:
-    """Whether jobs, given as the columns of their fields, differ in their payloads alone."""
-    return all(column.count(column[0]) == len(column) for at, column in enumerate(columns) if at != PAYLOAD)
+def _alike(jobs: Sequence[NewJob]) -> AlikeJobs | None:
+    """Give jobs as alike if they differ in their payloads alone."""
+    if isinstance(jobs, AlikeJobs):
+        return jobs
+    queues, payloads, *rest = zip(*jobs, strict=True)
+    if all(column.count(column[0]) == len(jobs) for column in (queues, *rest)):
+        return AlikeJobs(jobs[0], payloads)
+    return None
 
 
 def _record(row: Row) -> JobRecord:
