@@ -22,7 +22,7 @@ from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Schema, Session, milliseconds
 
-__all__ = ["MIGRATIONS", "TABLES", "Found", "grants", "look", "migrate", "pending", "script"]
+__all__ = ["MIGRATIONS", "TABLES", "Found", "grants", "look", "migrate", "pending", "script", "standing"]
 
 MIGRATIONS: Final = migrations.load("alkstore_pg")
 
@@ -77,6 +77,12 @@ async def pending(on: Session, found: Found, known: Sequence[Migration] = MIGRAT
     """
     rows = await on.fetch(_SQL["applied"]) if found.has_list else ()
     return migrations.plan(known, {row[0]: row[1] for row in rows})
+
+
+async def standing(on: Session, found: Found) -> tuple[Sequence[Migration], bool]:
+    """Say what the schema still lacks, as `pending` does, and whether there is a stream in it; for who may use its tables."""
+    rows = await on.fetch(_SQL["standing"]) if found.has_list else ()
+    return migrations.plan(MIGRATIONS, {row[0]: row[1] for row in rows}), bool(rows and rows[0][2])
 
 
 # ---------------------------------------------------------------- applying

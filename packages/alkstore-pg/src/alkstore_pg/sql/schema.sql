@@ -1,6 +1,8 @@
 -- name: surroundings
 -- What the server and the role are like, whether the schema and its list of migrations are there, and in which of the
--- tables the role may not do everything. It names nothing of the schema, which may be missing.
+-- tables the role may not do everything. It names nothing of the schema, which may be missing; and no catalog, for a session
+-- that has just begun takes as long to plan a join of two as to begin. A schema that the role may not use is an error to
+-- who asks for a table in it.
 SELECT
     current_setting('server_version_num')::integer,
     current_setting('server_version'),
@@ -9,30 +11,28 @@ SELECT
     pg_is_in_recovery(),
     current_setting('default_transaction_read_only')::boolean,
     current_user::text,
-    n.oid IS NOT NULL,
-    coalesce(has_schema_privilege(n.oid, 'USAGE'), false),
-    EXISTS (
-        SELECT 1 FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = n.oid AND c.relname = 'migration' AND c.relkind = 'r'
-    ),
-    ARRAY(
-        SELECT c.relname::text FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = n.oid AND c.relkind = 'r' AND c.relname = ANY ($2::text[])
-            AND NOT (
-                has_table_privilege(c.oid, 'SELECT')
-                AND has_table_privilege(c.oid, 'INSERT')
-                AND has_table_privilege(c.oid, 'UPDATE')
-                AND has_table_privilege(c.oid, 'DELETE')
-            )
-        ORDER BY c.relname
-    ),
+    s.oid IS NOT NULL,
+    coalesce(has_schema_privilege(s.oid, 'USAGE'), false),
+    CASE WHEN has_schema_privilege(s.oid, 'USAGE') THEN to_regclass(s.name || '.migration') IS NOT NULL ELSE false END,
+    CASE WHEN has_schema_privilege(s.oid, 'USAGE') THEN ARRAY(
+        SELECT t.name FROM unnest($2::text[]) AS t (name)
+        WHERE NOT (
+            has_table_privilege(to_regclass(s.name || '.' || t.name), 'SELECT')
+            AND has_table_privilege(to_regclass(s.name || '.' || t.name), 'INSERT')
+            AND has_table_privilege(to_regclass(s.name || '.' || t.name), 'UPDATE')
+            AND has_table_privilege(to_regclass(s.name || '.' || t.name), 'DELETE')
+        )
+    ) ELSE '{}' END,
     (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
-FROM (SELECT $1::text AS name) AS wanted
-LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = wanted.name;
+FROM (SELECT quote_ident($1::text) AS name, to_regnamespace(quote_ident($1::text))::oid AS oid) AS s;
 
 -- name: applied
 -- Which migrations the schema has had.
 SELECT version, checksum FROM {schema}.migration ORDER BY version;
+
+-- name: standing
+-- The same, and whether there is any stream; for who may use the tables, which are there if the list is.
+SELECT version, checksum, EXISTS (SELECT FROM {schema}.stream) FROM {schema}.migration ORDER BY version;
 
 -- name: own_names
 -- Names of PostgreSQL's own and of nobody else's, for the rest of a transaction.
