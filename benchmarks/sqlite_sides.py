@@ -4,8 +4,8 @@ The bare side reads its statements from the engine's own files, has its tables m
 connection set up by the engine's function, encodes and checks payloads by `alkstore.payload.encode`, and computes the same
 columns. It has no names to check, no line to stand in, no wakes and no handles.
 
-aiosqlite has no public way to run several statements in one hop, but for its ``factory``: `Bare` uses that as the engine
-does. `Stepwise` takes a hop a statement, as most programs do.
+aiosqlite has no public way to run several statements in one hop, but for its ``factory``: `Bare` uses that too.
+`Stepwise` takes a hop a statement, as most programs do.
 """
 
 import asyncio
@@ -131,7 +131,10 @@ def _claim(count: int) -> Steps[Rows]:
 def _claim_blindly(count: int, now: int) -> Steps[Rows]:
     rows = yield QUEUE["first_in_line"], (NAME, now, count), "rows"
     held = [(row[0], 1, WORKER, now + row[10], random.getrandbits(63)) for row in rows]
-    yield QUEUE["hold"], held, "many"
+    if len(held) == 1:
+        yield QUEUE["hold"], held[0], "id"
+    else:
+        yield QUEUE["hold"], held, "many"
     return held
 
 

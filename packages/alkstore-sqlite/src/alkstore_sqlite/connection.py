@@ -2,8 +2,8 @@
 
 State model. An operation is a generator: it yields statements and is sent their rows. So the same function runs in the
 writer's thread, within an open transaction, and, statement by statement, on a connection of the caller's. A *program* is
-what one hop carries: aiosqlite hands it to `Connection.execute` as if it were SQL, which is public and costs one change
-of threads however many statements it runs.
+what one hop carries: aiosqlite hands it to `Connection.set_trace_callback` as if it were a callback, which is public and
+costs one change of threads however many statements it runs.
 """
 
 import asyncio
@@ -18,14 +18,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from alkstore.engine import Topic
 from alkstore.errors import Closed
 from alkstore_sqlite.errors import FileReplaced, is_busy
 
 __all__ = [
-    "EXECUTE",
     "TRUST",
     "Change",
     "Connection",
@@ -113,11 +112,12 @@ make_change: Final[Callable[[type[Change[Any]], tuple[object, Sequence[Woken]]],
 """The same of a change."""
 
 
-class Program(Protocol):
+class Program:
     """Runs in the driver's thread, where it may wait for the file without holding up the event loop."""
 
     def run(self, connection: "Connection") -> None:
         """Do it. What it raises reaches whoever awaits the hop."""
+        raise NotImplementedError
 
 
 class Connection(sqlite3.Connection):
@@ -131,21 +131,22 @@ class Connection(sqlite3.Connection):
     """Programs that have run."""
     _trusted_until = 0.0
 
-    def execute(self, sql: Any, parameters: Any = (), /) -> Any:
-        if isinstance(sql, str):
-            return EXECUTE(self, sql, parameters)
+    def set_trace_callback(self, callback: Any, /) -> None:
+        # Not `execute`, around which aiosqlite has a context manager, a cursor and a fetch, in the loop and in the thread.
+        if not isinstance(callback, Program):
+            super().set_trace_callback(callback)
+            return
         try:
-            sql.run(self)
+            callback.run(self)
         finally:
             self.ran += 1
-        return NOTHING
 
     def run_sql(self, sql: str) -> None:
         """Run a statement that answers nothing."""
-        EXECUTE(self, sql)
+        self.execute(sql)
 
-    def begin(self, patience: "Patience") -> None:
-        """Take the write lock, for which another process is waited for.
+    def begin(self, wait_for: Callable[[Callable[[], object]], object]) -> None:
+        """Take the write lock; ``wait_for`` tries it for as long as another process is waited for.
 
         Raises:
             FileReplaced: What is written now would be lost.
@@ -156,11 +157,11 @@ class Connection(sqlite3.Connection):
             self.roll_back()
         self.check_place()
         try:
-            EXECUTE(self, "BEGIN IMMEDIATE")
+            self.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-            patience.call(lambda: self.run_sql("BEGIN IMMEDIATE"))
+            wait_for(lambda: self.run_sql("BEGIN IMMEDIATE"))
 
     def check_place(self) -> None:
         """Refuse to go on in a file that is not the one at its path any more."""
@@ -173,7 +174,7 @@ class Connection(sqlite3.Connection):
         """End a transaction if there is one; what fails here must not hide the error that led here."""
         if self.in_transaction:
             with suppress(sqlite3.Error):
-                EXECUTE(self, "ROLLBACK")
+                self.execute("ROLLBACK")
 
 
 class Place(NamedTuple):
@@ -262,7 +263,7 @@ class Patience:
             self._wait.is_held_up = False
 
 
-class Errand:
+class Errand(Program):
     """A program with somebody who waits for it, or who has gone: then an heir is told that it has run."""
 
     # No slots and no __init__: what is the same for nearly all of them costs each of them nothing.
@@ -301,22 +302,10 @@ class Errand:
             heir()
 
 
-class _Nothing:
-    """What aiosqlite fetches after a program: programs keep their results themselves."""
-
-    def fetchall(self) -> Iterable[sqlite3.Row]:
-        return ()
-
-
-NOTHING: Final = _Nothing()
-
 # An enum's member costs a metaclass call at every access in Python 3.11.
 ROWS: Final = Tells.ROWS
 COUNT: Final = Tells.COUNT
 EACH: Final = Tells.EACH
-
-EXECUTE: Final = sqlite3.Connection.execute
-"""Past our own `Connection.execute`: an operation yields nothing but SQL."""
 
 
 def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
@@ -329,7 +318,7 @@ def perform(connection: sqlite3.Connection, steps: Steps[T]) -> T:
                 if is_many or IS_STRICT:
                     rows = run_statement(connection, statement)
                 else:  # as `run_statement`, without a call of it
-                    cursor = EXECUTE(connection, sql, parameters)
+                    cursor = connection.execute(sql, parameters)
                     if tells is ROWS:
                         rows = cursor.fetchall()
                     else:
@@ -351,7 +340,7 @@ def run_statement(connection: sqlite3.Connection, statement: Statement) -> list[
         if tells is EACH:
             return _run_each(connection, sql, rows)
         return [(connection.executemany(sql, rows).rowcount,)]
-    cursor = EXECUTE(connection, sql, bind(parameters) if IS_STRICT else parameters)
+    cursor = connection.execute(sql, bind(parameters) if IS_STRICT else parameters)
     if tells is ROWS:
         return cursor.fetchall()
     return [(cursor.rowcount if tells is COUNT else cursor.lastrowid,)]

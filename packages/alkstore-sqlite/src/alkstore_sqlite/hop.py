@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from alkstore.clock import Clock
 from alkstore.errors import AlkstoreError
 from alkstore_sqlite.connection import (
-    EXECUTE,
     Change,
     Connection,
     Errand,
@@ -78,7 +77,8 @@ class Work(Generic[T]):
 class Hop(Errand):
     """The program of several operations and one commit."""
 
-    _patience: Patience | None = None
+    _since: float | None = None
+    """time.monotonic() from which it waits for others."""
     _is_committing = False
 
     def __init__(self, works: Sequence[Work[Any]], path: str, clock: Clock, wait: Wait) -> None:
@@ -91,7 +91,7 @@ class Hop(Errand):
         first = self._works[0]
         if first.is_single and len(self._works) == 1 and self._do_single(connection, first):
             return
-        self._patience = Patience(self._wait, first.since or None)
+        self._since = first.since or time.monotonic()
         try:
             self._land(connection, self._works)
         except sqlite3.Error as error:
@@ -106,8 +106,7 @@ class Hop(Errand):
                 self._land_alone(connection, work)
 
     def _land(self, connection: Connection, works: Sequence[Work[Any]]) -> None:
-        assert self._patience is not None
-        connection.begin(self._patience)
+        connection.begin(self._wait_for_others)
         began, now = time.monotonic(), self._clock.now()
         try:
             if len(works) == 1:
@@ -119,10 +118,13 @@ class Hop(Errand):
                     work.began = began
                     self._perform(connection, work, now)
             self._is_committing = True
-            EXECUTE(connection, "COMMIT")
+            connection.execute("COMMIT")
         except BaseException:
             connection.roll_back()
             raise
+
+    def _wait_for_others(self, attempt: Callable[[], object]) -> None:
+        Patience(self._wait, self._since).call(attempt)
 
     def _put_off(self, error: sqlite3.Error) -> None:
         """Fail who has waited for another process for long enough; the others have part of their time left."""
@@ -179,7 +181,7 @@ class Hop(Errand):
                 work.error = self._told(error)
 
     def _told(self, error: Exception) -> Exception:
-        waited = None if self._patience is None else self._patience.waited
+        waited = None if self._since is None else time.monotonic() - self._since
         return told(error, self._path, committing=self._is_committing, waited=waited)
 
 

@@ -115,7 +115,7 @@ class Link:
         assert task is not None
         self._inside.add(task)
         try:
-            hopping = self.connection.execute_fetchall(program, ())
+            hopping = self.connection.set_trace_callback(program)  # type: ignore[arg-type]  # the connection tells them apart
             self._handed += 1
             await hopping
         except asyncio.CancelledError:
@@ -161,7 +161,7 @@ class Link:
             self.connection._thread.join(LAST_CALL)
 
 
-class _Preparing:
+class _Preparing(Program):
     """The first program of a connection."""
 
     def __init__(self, prepare: Callable[[Connection], None], place: Place | None, link: Link) -> None:

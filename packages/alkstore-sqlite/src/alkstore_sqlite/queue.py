@@ -145,7 +145,11 @@ def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claim
         rows, next_at = yield from _first_of_levels(queue, wanted, now)
     jobs: list[JobRecord] = []
     if rows:
-        yield make_statement(Statement, (HOLD, _held(rows, worker_ids, now, jobs), True, ROWS))
+        held = _held(rows, worker_ids, now, jobs)
+        if len(held) == 1:
+            yield make_statement(Statement, (HOLD, held[0], False, COUNT))
+        else:
+            yield Statement(HOLD, held, True)
     if len(jobs) < wanted:
         # Asked after the claim: what it took lapses too.
         lapses = yield Statement(_SQL["next_lapse"], (queue,))

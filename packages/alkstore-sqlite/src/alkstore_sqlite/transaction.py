@@ -118,7 +118,7 @@ class SqliteTransaction(Operations):
         try:
             link = transaction._link = await writer.usable()
             patience = Patience(writer.wait, since)
-            part = _Part(lambda connection: connection.begin(patience), link.path, patience=patience)
+            part = _Part(lambda connection: connection.begin(patience.call), link.path, patience=patience)
             await transaction._hop(link, part)
             part.result()
         except BaseException as error:
