@@ -28,7 +28,10 @@ def test_a_process_that_is_forked_before_the_first_call_opens_its_own(tmp_path: 
 
         store = alkstore.sync.open(f"sqlite:///{sys.argv[1]}/app.db")
         queue = store.queue("q")
+        store._turn.acquire()  # as another thread may hold it at that moment
         child = os.fork()
+        if child:
+            store._turn.release()
         queue.enqueue("parent" if child else "child")
         if not child:
             sys.exit(0)
