@@ -1,9 +1,8 @@
 """The Redis engine: every operation is one script on the server, so it is atomic by itself, and now is the server's clock.
 
-State model. The script is the files of `lua/`, in a row; each begins with what its keys hold. All keys begin with one
-prefix and share a hash tag, so a store lies on one node of a cluster. A transaction is an overlay in the process, merged
-by one script at its commit. Beside the connections that run scripts there is one that listens, for wakes, and by whose
-end the server knows that a process is gone.
+State model. The script is the files of `lua/`, in a row; each begins with what its keys hold. A transaction is an overlay in
+the process, merged by one script at its commit. Beside the connections that run scripts there is one that listens, for
+wakes, and by whose end the server knows that a process is gone.
 """
 
 import random
