@@ -47,14 +47,14 @@ def alk_backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.fixture
 def store_factory(alk_backend: Backend, request: pytest.FixtureRequest) -> StoreFactory:
     """Empty storage for this test: ``await store_factory.open()``, ``await store_factory.advance(60)``."""
-    factory: StoreFactory = request.getfixturevalue(f"alk_factory_{_loop_of(request)}")
+    factory: StoreFactory = request.getfixturevalue(f"_alk_factory_{_loop_of(request)}")
     return factory
 
 
 @pytest.fixture
 def store(store_factory: StoreFactory, request: pytest.FixtureRequest) -> Store:
     """An open store on empty storage, closed after the test."""
-    opened: Store = request.getfixturevalue(f"alk_store_{_loop_of(request)}")
+    opened: Store = request.getfixturevalue(f"_alk_store_{_loop_of(request)}")
     return opened
 
 
@@ -88,7 +88,7 @@ def _in_loop(loop: str) -> None:
         finally:
             await made.aclose()
 
-    for name, function in ((f"alk_factory_{loop}", factory), (f"alk_store_{loop}", opened)):
+    for name, function in ((f"_alk_factory_{loop}", factory), (f"_alk_store_{loop}", opened)):
         make: Any = (
             pytest.fixture if loop == ANYIO else functools.partial(pytest_asyncio.fixture, loop_scope=loop)
         )
