@@ -154,4 +154,4 @@ def test_an_unknown_scheme_names_the_package_to_install(scheme: str, package: st
 def test_an_unknown_scheme_names_the_engines_that_are_installed(install: Install) -> None:
     install("ledger-engine", "ledger")
 
-    assert "ledger" in refusal(discover(), "redis")
+    assert "ledger" in refusal(discover(), "kafka")
