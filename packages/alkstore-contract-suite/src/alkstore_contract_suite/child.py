@@ -69,7 +69,13 @@ def serve(channel: int, recipe: bytes) -> None:
         socket.socket(fileno=channel) as connection,
         asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner,
     ):
-        runner.run(_Serving(connection, recipe).run())
+        serving = _Serving(connection, recipe)
+        runner.run(serving.run())
+    if serving.is_closed:
+        # All that an interpreter's end would still free is what the fork server has, and to free that it would copy it: that
+        # takes eight times as long as the fork and everything else. One that leaves without a close has that end.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _here() -> "_Serving":
@@ -88,6 +94,7 @@ class _Serving:
         self._recipe = recipe
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
+        self.is_closed = False
         self.told: asyncio.Queue[Any] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -200,6 +207,7 @@ class _Serving:
         left = [task for task in asyncio.all_tasks() if task is not me and not self._is_ours(task)]
         for text in [*map(repr, left), *map(repr, threading.enumerate()[1:])]:
             self.send("leak", 0, f"still there after the close: {text}")
+        self.is_closed = True
         self._ended.set()
 
     async def _do_leave(self) -> None:
