@@ -45,8 +45,9 @@ CREATE TABLE {schema}.job (
 -- it would burn a core for nothing while an old snapshot holds them. Free space in pages (fillfactor) made nothing faster.
 WITH (autovacuum_vacuum_cost_delay = 2, autovacuum_vacuum_cost_limit = 1000);
 
--- The order of claims.
-CREATE INDEX job_line ON {schema}.job (queue, priority DESC, run_at, id) WHERE place = 0;
+-- The order of claims. By a hash of the queue's name: behind a text no column of a key has a fixed place, and a batch of
+-- rows, which differ in their ids alone, cost a tenth more. Whoever searches compares the name too.
+CREATE INDEX job_line ON {schema}.job (hashtextextended(queue, 0), priority DESC, run_at, id) WHERE place = 0;
 
 -- What lapses, and when.
 CREATE INDEX job_held ON {schema}.job (queue, place, deadline, id) WHERE deadline IS NOT NULL;

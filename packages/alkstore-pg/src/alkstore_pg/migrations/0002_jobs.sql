@@ -140,6 +140,7 @@ DECLARE
     slow CONSTANT interval := '0.5 ms';
     lowest CONSTANT bigint := -9223372036854775808;
     highest CONSTANT bigint := 9223372036854775807;
+    hash CONSTANT bigint := hashtextextended(in_queue COLLATE "C", 0);
     instant CONSTANT bigint := {schema}.now();
     began CONSTANT timestamptz := clock_timestamp();
     since CONSTANT bigint := coalesce(looked, lowest);
@@ -192,7 +193,8 @@ BEGIN
         WHILE high >= low LOOP
             look_began := clock_timestamp();
             SELECT j.priority, j.run_at INTO level, at FROM {schema}.job AS j
-            WHERE j.queue = in_queue AND j.place = 0 AND j.priority <= high AND j.priority >= low
+            WHERE hashtextextended(j.queue, 0) = hash AND j.queue = in_queue AND j.place = 0
+                AND j.priority <= high AND j.priority >= low
             ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1;
             looking := looking + (clock_timestamp() - look_began);
             looks := looks + 1;
@@ -200,13 +202,15 @@ BEGIN
             IF at <= instant THEN
                 taken := taken || ARRAY(
                     SELECT j.ctid FROM {schema}.job AS j
-                    WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at <= instant
+                    WHERE hashtextextended(j.queue, 0) = hash AND j.queue = in_queue AND j.place = 0
+                        AND j.priority = level AND j.run_at <= instant
                         AND coalesce(j.expires_at > instant, true) AND coalesce(j.deadline <= instant, true)
                     ORDER BY j.run_at, j.id LIMIT wanted - cardinality(taken) FOR UPDATE SKIP LOCKED
                 );
                 EXIT bands WHEN cardinality(taken) >= wanted;
                 SELECT j.run_at INTO at FROM {schema}.job AS j
-                WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at > instant
+                WHERE hashtextextended(j.queue, 0) = hash AND j.queue = in_queue AND j.place = 0
+                    AND j.priority = level AND j.run_at > instant
                 ORDER BY j.run_at, j.id LIMIT 1;
             END IF;
             next_at := least(next_at, at);
@@ -218,13 +222,15 @@ BEGIN
         low := marks[i];
         taken := taken || ARRAY(
             SELECT j.ctid FROM {schema}.job AS j
-            WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at >= low AND j.run_at <= instant
+            WHERE hashtextextended(j.queue, 0) = hash AND j.queue = in_queue AND j.place = 0
+                AND j.priority = level AND j.run_at >= low AND j.run_at <= instant
                 AND coalesce(j.expires_at > instant, true) AND coalesce(j.deadline <= instant, true)
             ORDER BY j.run_at, j.id LIMIT wanted - cardinality(taken) FOR UPDATE SKIP LOCKED
         );
         EXIT WHEN cardinality(taken) >= wanted OR level = lowest;
         SELECT j.run_at INTO at FROM {schema}.job AS j
-        WHERE j.queue = in_queue AND j.place = 0 AND j.priority = level AND j.run_at > instant
+        WHERE hashtextextended(j.queue, 0) = hash AND j.queue = in_queue AND j.place = 0
+            AND j.priority = level AND j.run_at > instant
         ORDER BY j.run_at, j.id LIMIT 1;
         next_at := least(next_at, at);
         high := level - 1;
