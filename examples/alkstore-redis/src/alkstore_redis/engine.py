@@ -35,7 +35,9 @@ __all__ = ["OMITTED", "RedisEngine", "RedisStore", "alkstore_engine"]
 TRAITS: Final = Traits(batches=True, notify_limit=None, outside_tx=True, durable=True)
 
 _NO_TABLES: Final = "there are no tables; the layout of the keys has had one version so far"
-_SENT_AT_ONCE: Final = "a transaction is sent whole at its commit: there is none of the caller's that it could ride"
+_SENT_AT_ONCE: Final = (
+    "a transaction is sent whole at its commit: there is none of the caller's that it could ride"
+)
 
 OMITTED: Final[Mapping[str, str]] = {
     "WAKE-10": "there is no polling-only mode: whoever reaches the server can subscribe there",
@@ -148,6 +150,7 @@ class RedisStore(Store):
             "socket_timeout": self._wait_timeout,
             "socket_connect_timeout": self._wait_timeout,
             "protocol": 2,
+            "decode_responses": False,
         }
         return State(
             ConnectionPool(**options), self._prefix, self._make_clock(), self._wait_timeout, self._random
