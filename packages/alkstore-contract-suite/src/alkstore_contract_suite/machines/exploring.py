@@ -83,20 +83,23 @@ def explore(
     end = time.monotonic() + effort.seconds
     plays = Plays(runner, backend, name, mode=mode, areas=kind.areas, soon=effort.soon)
     begun = 0
+    late: Inconclusive | None = None
 
     def begin() -> Play:
-        nonlocal begun
+        nonlocal begun, late
         if time.monotonic() > end - SHRINKING * effort.seconds:
-            raise Inconclusive(
-                f"{begun} of {effort.runs} runs took {effort.seconds:g} s; give it longer, or fewer runs"
-            )
+            took = f"{begun} of {effort.runs} runs took {effort.seconds * (1 - SHRINKING):g} s"
+            late = Inconclusive(f"{took}; ask for fewer runs, or shorter ones")
+            raise late
         begun += 1
         return plays.begin()
 
     try:
         _draw(kind, begin, name, effort)
-    except Exception:
+    except Exception as error:
         # Hypothesis runs what failed once more, and complains if it does not fail again; the first time counts.
+        if plays.failed is None and late is not None:
+            raise late from error
         if plays.failed is None:
             raise
     return None if plays.failed is None else _shrunk(plays, plays.failed, end)
@@ -146,8 +149,24 @@ def _shrunk(plays: Plays, found: Play, end: float) -> Explored:
                 at += size
         is_done = size == 1 and len(best.steps) == before
         size = 0 if is_done or time.monotonic() >= end else max(size // 2, 1)
+    best = _plain(plays, best, end)
     assert best.error is not None
     return Explored(best.error, best, plays.areas)
+
+
+def _plain(plays: Plays, found: Play, end: float) -> Play:
+    """Leave out arguments of the steps, as long as it fails in the same way and there is time."""
+    best = found
+    for at, step in enumerate(found.steps):
+        for name in (name for name in step if name not in ("do", "as")):
+            if time.monotonic() >= end:
+                return best
+            plainer = {key: value for key, value in best.steps[at].items() if key != name}
+            play = replayed(plays, [*best.steps[:at], plainer, *best.steps[at + 1 :]])
+            # Fewer steps: one of them could not be done any more.
+            if _is_same(play.error, found.error) and len(play.steps) == len(best.steps):
+                best = play
+    return best
 
 
 def _needs(step: Step) -> Sequence[str]:

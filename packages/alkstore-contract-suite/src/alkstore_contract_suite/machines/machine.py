@@ -14,14 +14,14 @@ BESIDE: Final = st.sampled_from((-1, 0, 0, 1))
 """Microseconds beside an instant, or offsets beside one, at which things are otherwise."""
 
 STEPS: Final = st.sampled_from(
-    (0, 1, 500_000, 1_000_000, 1_000_000, 2_000_000, 5_000_000, 61_000_000, -1, -1_000_000)
+    (0, 1, 500_000, 1_000_000, 1_000_000, 2_000_000, 5_000_000, 100_000_000, -1, -1_000_000)
 )
 """Microseconds by which the clock moves."""
 
 
 def optional(*values: object) -> st.SearchStrategy[Any]:
-    """Draw one of these, or nothing, which most often leaves an option out."""
-    return st.sampled_from((None, None, *values))
+    """Draw one of these, or nothing twice as often, which leaves an option out."""
+    return st.sampled_from((*(None,) * 2 * len(values), *values))
 
 
 class Player(Protocol):

@@ -1,11 +1,12 @@
 """The machines: which steps may be drawn, and which of what was given they take. Old handles stay in their bundles."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, consumes, precondition, rule
+from hypothesis.stateful import Bundle, consumes, initialize, precondition, rule
 
-from alkstore_contract_suite.machines.machine import BESIDE, STEPS, Machine, optional
+from alkstore_contract_suite.machines.machine import BESIDE, STEPS, Machine, Player, optional
 
 __all__ = ["LockMachine", "QueueMachine", "ScheduleMachine", "StreamMachine", "WholeMachine"]
 
@@ -28,6 +29,7 @@ STAMPS: Final = st.fixed_dictionaries(
 """Options of an enqueue."""
 
 HOWS: Final = st.sampled_from(("ack", "retry", "retry", "fail", "release", "heartbeat", "heartbeat"))
+ERRORS: Final = st.sampled_from(("boom", ""))
 NTH: Final = st.sampled_from((0, 0, 1, 2, 3))
 
 
@@ -43,15 +45,17 @@ class Timed(Machine):
         self.do("advance", nth=nth, beside=beside)
 
 
+ENDS: Final = {"reopen": "reopen", "crash-kill": "kill", "crash-drop": "drop"}
+"""How stores end between steps, by the mode."""
+
+
 class Ending(Timed):
     """Stores end between steps, as the mode says."""
 
-    ENDS: Final = {"reopen": "reopen", "crash-kill": "kill", "crash-drop": "drop"}
-
-    @precondition(lambda self: self.mode in self.ENDS)
+    @precondition(lambda self: self.mode in ENDS)
     @rule()
     def end(self) -> None:
-        self.do("end", how=self.ENDS[self.mode])
+        self.do("end", how=ENDS[self.mode])
 
 
 class QueueMachine(Ending):
@@ -61,43 +65,58 @@ class QueueMachine(Ending):
     claims: Bundle[str] = Bundle("claims")
     jobs: Bundle[str] = Bundle("jobs")
 
+    # Hypothesis leaves some rules out of each run. Those that a run is nothing without stand here twice, or come first.
+
+    @initialize(target=jobs, payloads=PAYLOADS, stamps=STAMPS)
+    def begin_with_jobs(self, payloads: list[object], stamps: dict[str, Any]) -> Any:
+        return self.named("enqueue", "j", queue="q", payloads=payloads, **stamps)
+
     @rule(target=jobs, queue=QUEUES, payloads=PAYLOADS, stamps=STAMPS, second=st.booleans())
     def enqueue(self, queue: str, payloads: list[object], stamps: dict[str, Any], second: bool) -> Any:
         return self.named("enqueue", "j", queue=queue, payloads=payloads, on=self.where(second), **stamps)
 
-    @rule(target=claims, queue=QUEUES, count=st.sampled_from((1, 1, 2, 5)), second=st.booleans())
+    @rule(target=claims, queue=QUEUES, count=st.sampled_from((1, 2, 5)), second=st.booleans())
     def claim(self, queue: str, count: int, second: bool) -> Any:
         return self.named("claim", "h", queue=queue, count=count, on=self.where(second))
 
-    @rule(target=claims, queue=QUEUES, second=st.booleans())
-    def claim_one(self, queue: str, second: bool) -> Any:
-        return self.named("claim", "h", queue=queue, on=self.where(second), worker="v")
+    @rule(target=claims, queue=QUEUES, nth=NTH)
+    def claim_what_lapsed(self, queue: str, nth: int) -> Any:
+        self.do("advance", nth=nth)
+        return self.named("claim", "h", queue=queue, worker="v")
 
-    @rule(
-        claim=claims,
-        how=HOWS,
-        error=st.sampled_from(("boom", "")),
-        delay=optional(0, 1),
-        window=optional(*SECONDS),
-    )
+    @rule(target=claims, claim=claims, queue=QUEUES, how=st.sampled_from(("release", "retry")))
+    def claim_what_was_given_back(self, claim: str, queue: str, how: str) -> Any:
+        self.do("settle", claim=claim, how=how, error="boom", delay=0)
+        return self.named("claim", "h", queue=queue)
+
+    @rule(claim=claims, how=HOWS, error=ERRORS, delay=optional(0, 1), window=optional(*SECONDS))
     def settle(self, claim: str, how: str, error: str, delay: float | None, window: float | None) -> None:
         self.do("settle", claim=claim, how=how, error=error, delay=delay, window=window)
 
-    @rule(queue=QUEUES, second=st.booleans())
-    def sweep(self, queue: str, second: bool) -> None:
-        self.do("sweep", queue=queue, on=self.where(second))
+    @rule(claim=claims, how=HOWS, nth=NTH, beside=BESIDE)
+    def settle_at_an_edge(self, claim: str, how: str, nth: int, beside: int) -> None:
+        self.do("advance", nth=nth, beside=beside)
+        self.do("settle", claim=claim, how=how, error="boom")
 
-    @rule(job=jobs, queue=QUEUES)
-    def cancel(self, job: str, queue: str) -> None:
-        self.do("cancel", job=job, queue=queue)
+    @rule(target=claims, claim=claims, how=HOWS, queue=QUEUES)
+    def settle_when_somebody_else_has_it(self, claim: str, how: str, queue: str) -> Any:
+        self.do("settle", claim=claim, how="heartbeat", window=0.000001)
+        self.do("advance", micros=1)
+        found = self.named("claim", "h", queue=queue, count=5)
+        self.do("settle", claim=claim, how=how, error="boom")
+        return found
 
-    @rule(one=jobs, other=jobs, queue=QUEUES)
-    def redrive(self, one: str, other: str, queue: str) -> None:
-        self.do("redrive", jobs=sorted({one, other}), queue=queue)
+    @rule(queue=QUEUES, older_than=st.sampled_from((None, None, -1, 1, 2)), second=st.booleans())
+    def sweep_or_purge(self, queue: str, older_than: float | None, second: bool) -> None:
+        do = "sweep" if older_than is None else "purge"
+        self.do(do, queue=queue, older_than=older_than, on=self.where(second))
 
-    @rule(queue=QUEUES, older_than=st.sampled_from((-1, 0, 1, 2)))
-    def purge(self, queue: str, older_than: float) -> None:
-        self.do("purge", queue=queue, older_than=older_than)
+    @rule(one=jobs, other=jobs, queue=QUEUES, cancels=st.booleans())
+    def cancel_or_redrive(self, one: str, other: str, queue: str, cancels: bool) -> None:
+        if cancels:
+            self.do("cancel", job=one, queue=queue)
+        else:
+            self.do("redrive", jobs=sorted({one, other}), queue=queue)
 
 
 class StreamMachine(Ending):
@@ -105,6 +124,10 @@ class StreamMachine(Ending):
 
     areas = ("stream",)
     receivers: Bundle[str] = Bundle("receivers")
+
+    @initialize(payloads=PAYLOADS)
+    def begin_with_events(self, payloads: list[object]) -> None:
+        self.do("publish", stream="s", payloads=payloads)
 
     @rule(stream=STREAMS, payloads=PAYLOADS, key=optional("k"), second=st.booleans())
     def publish(self, stream: str, payloads: list[object], key: str | None, second: bool) -> None:
@@ -163,9 +186,18 @@ class LockMachine(Ending):
     areas = ("lock",)
     holders: Bundle[str] = Bundle("holders")
 
+    @initialize(target=holders, ttl=SPANS)
+    def begin_with_a_holder(self, ttl: float) -> Any:
+        return self.named("take", "l", lock="l", ttl=ttl)
+
     @rule(target=holders, lock=st.sampled_from(("l", "l", "m")), ttl=SPANS, second=st.booleans())
     def take(self, lock: str, ttl: float, second: bool) -> Any:
         return self.named("take", "l", lock=lock, ttl=ttl, on=self.where(second))
+
+    @rule(target=holders, lock=st.sampled_from(("l", "l", "m")), ttl=SPANS, nth=NTH)
+    def take_what_lapsed(self, lock: str, ttl: float, nth: int) -> Any:
+        self.do("advance", nth=nth)
+        return self.named("take", "l", lock=lock, ttl=ttl)
 
     @rule(holder=holders, ttl=SPANS)
     def renew(self, holder: str, ttl: float) -> None:
@@ -175,12 +207,29 @@ class LockMachine(Ending):
     def free(self, holder: str) -> None:
         self.do("free", holder=holder)
 
+    @rule(target=holders, holder=holders, lock=st.sampled_from(("l", "l", "m")), renews=st.booleans())
+    def use_when_somebody_else_has_it(self, holder: str, lock: str, renews: bool) -> Any:
+        self.do("renew", holder=holder, ttl=0.000001)
+        self.do("advance", micros=1)
+        found = self.named("take", "l", lock=lock, ttl=5)
+        self.do("renew" if renews else "free", holder=holder, ttl=2 if renews else None)
+        return found
+
+    @rule(holder=holders, ttl=optional(*SECONDS), nth=NTH, beside=BESIDE)
+    def renew_or_free_at_an_edge(self, holder: str, ttl: float | None, nth: int, beside: int) -> None:
+        self.do("advance", nth=nth, beside=beside)
+        self.do("free" if ttl is None else "renew", holder=holder, ttl=ttl)
+
 
 class ScheduleMachine(Ending):
     """Schedules: registered, changed, removed and fired, with time going both ways."""
 
     areas = ("schedule", "queue")
     NAMES: Final = st.sampled_from(("x", "y"))
+
+    @initialize(anchor=optional(-3, 1.5))
+    def begin_with_a_schedule(self, anchor: float | None) -> None:
+        self.do("schedule", schedule="x", spec="@every 1s", queue="q", anchor=anchor)
 
     @rule(
         schedule=NAMES,
@@ -198,16 +247,28 @@ class ScheduleMachine(Ending):
             "schedule", schedule=schedule, spec=spec, queue=queue, anchor=anchor, priority=priority, on=on
         )
 
-    @rule(schedule=NAMES)
-    def unschedule(self, schedule: str) -> None:
+    @rule(schedule=NAMES, comes_again=st.booleans())
+    def unschedule(self, schedule: str, comes_again: bool) -> None:
         self.do("unschedule", schedule=schedule)
+        if comes_again:
+            self.do("schedule", schedule=schedule, spec="@every 1s", queue="q")
 
     @rule(second=st.booleans())
     def tick(self, second: bool) -> None:
         self.do("tick", on=self.where(second))
 
+    @rule(nth=NTH, beside=BESIDE)
+    def tick_at_an_edge(self, nth: int, beside: int) -> None:
+        self.do("advance", nth=nth, beside=beside)
+        self.do("tick")
 
-class WholeMachine(Ending):
+    @rule(micros=STEPS)
+    def tick_after_a_while(self, micros: int) -> None:
+        self.do("advance", micros=micros)
+        self.do("tick")
+
+
+class WholeMachine(Timed):
     """Transactions across all areas, with outboxes, wakes, time, and the ends of stores."""
 
     areas = ("queue", "stream", "outbox")
@@ -217,23 +278,47 @@ class WholeMachine(Ending):
     BOXES: Final = st.sampled_from(("o", "p"))
     CHANNELS: Final = st.sampled_from(("n", "n", "m"))
 
+    def __init__(self, begin: Callable[[], Player]) -> None:
+        super().__init__(begin)
+        self._is_open = False
+
+    def inside(self, do: str, **arguments: Any) -> bool:
+        """Do a step in the open transaction, or in a new one."""
+        if not self._is_open:
+            self._is_open = self.do("begin")
+        return self.do(do, **arguments)
+
+    @initialize(target=claims, stamps=STAMPS)
+    def begin_with_a_claim(self, stamps: dict[str, Any]) -> Any:
+        self.do("enqueue", queue="q", payloads=["x", None], **stamps)
+        return self.named("claim", "h", queue="q")
+
     @rule(second=st.booleans())
     def begin(self, second: bool) -> None:
-        self.do("begin", on=self.where(second))
+        self._is_open = self.do("begin", on=self.where(second)) or self._is_open
 
     @rule()
     def commit(self) -> None:
         self.do("commit")
+        self._is_open = False
 
+    @rule(lands=st.booleans())
+    def commit_or_roll_back(self, lands: bool) -> None:
+        self.do("commit" if lands else "rollback")
+        self._is_open = False
+
+    @precondition(lambda self: self.mode in ENDS)
     @rule()
-    def rollback(self) -> None:
-        self.do("rollback")
+    def end_everything(self) -> None:
+        self.do("end", how=ENDS[self.mode])
+        self._is_open = False
 
     @rule(target=jobs, queue=QUEUES, payloads=PAYLOADS, stamps=STAMPS, inside=st.booleans())
     def enqueue(self, queue: str, payloads: list[object], stamps: dict[str, Any], inside: bool) -> Any:
-        return self.named(
-            "tx-enqueue" if inside else "enqueue", "j", queue=queue, payloads=payloads, **stamps
-        )
+        if inside and not self._is_open:
+            self._is_open = self.do("begin")
+        do = "tx-enqueue" if inside else "enqueue"
+        return self.named(do, "j", queue=queue, payloads=payloads, **stamps)
 
     @rule(target=claims, queue=QUEUES, count=st.sampled_from((1, 2)))
     def claim(self, queue: str, count: int) -> Any:
@@ -245,12 +330,12 @@ class WholeMachine(Ending):
 
     @rule(claim=claims)
     def ack_inside(self, claim: str) -> None:
-        self.do("tx-ack", claim=claim)
+        self.inside("tx-ack", claim=claim)
 
     @rule(outbox=BOXES, payload=st.sampled_from((None, "m")), stamps=STAMPS, inside=st.booleans())
     def send(self, outbox: str, payload: object, stamps: dict[str, Any], inside: bool) -> None:
         if inside:
-            self.do("tx-send", outbox=outbox, payload=payload, **stamps)
+            self.inside("tx-send", outbox=outbox, payload=payload, **stamps)
         else:
             self.do("send", outbox=outbox, payload=payload, **stamps)
 
@@ -260,19 +345,20 @@ class WholeMachine(Ending):
 
     @rule(stream=STREAMS, payloads=PAYLOADS, key=optional("k"), inside=st.booleans())
     def publish(self, stream: str, payloads: list[object], key: str | None, inside: bool) -> None:
-        self.do("tx-publish" if inside else "publish", stream=stream, payloads=payloads, key=key)
+        do = self.inside if inside else self.do
+        do("tx-publish" if inside else "publish", stream=stream, payloads=payloads, key=key)
 
     @rule(stream=STREAMS, offset=st.sampled_from((0, 1, 2)), consumer=optional("c"))
     def read_inside(self, stream: str, offset: int, consumer: str | None) -> None:
-        self.do("tx-read", stream=stream, offset=offset, limit=100, consumer=consumer)
+        self.inside("tx-read", stream=stream, offset=offset, limit=100, consumer=consumer)
 
     @rule(stream=STREAMS, consumer=CONSUMERS, offset=st.sampled_from((0, 1, 2, 3)), after=optional(0, 1))
     def save_inside(self, stream: str, consumer: str, offset: int, after: int | None) -> None:
-        self.do("tx-save", stream=stream, consumer=consumer, offset=offset, after=after)
+        self.inside("tx-save", stream=stream, consumer=consumer, offset=offset, after=after)
 
     @rule(stream=STREAMS, consumer=CONSUMERS)
     def ask_inside(self, stream: str, consumer: str) -> None:
-        self.do("tx-where", stream=stream, consumer=consumer)
+        self.inside("tx-where", stream=stream, consumer=consumer)
 
     @rule(stream=STREAMS, consumer=CONSUMERS, offset=st.sampled_from((1, 2)))
     def save(self, stream: str, consumer: str, offset: int) -> None:
@@ -285,7 +371,7 @@ class WholeMachine(Ending):
     @rule(channel=CHANNELS, inside=st.booleans(), second=st.booleans())
     def notify(self, channel: str, inside: bool, second: bool) -> None:
         if inside:
-            self.do("tx-notify", channel=channel)
+            self.inside("tx-notify", channel=channel)
         else:
             self.do("notify", channel=channel, on=self.where(second))
 
