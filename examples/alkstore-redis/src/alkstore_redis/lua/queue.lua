@@ -76,10 +76,12 @@ local function remove(row)
   if call('EXISTS', key('jobs', row.queue)) == 0 then call('SREM', P .. 'queues', row.queue) end
 end
 
-local function make(job, scheduled_for)
+local function draw_ids(count) return call('INCRBY', P .. 'ids', count) - count end -- gives the one before them
+
+local function make(job, id, scheduled_for)
   local queue, payload, headers, priority, delay, run_at, window, most, base, expires = unpack(job)
   return {
-    id = text(call('INCR', P .. 'ids')), queue = queue, payload = payload, headers = headers, state = 'pending',
+    id = text(id), queue = queue, payload = payload, headers = headers, state = 'pending',
     priority = priority, run_at = delay and shift(now, delay) or run_at or now,
     expires_at = expires and shift(now, expires), attempts = ZERO, max_attempts = most,
     visibility_timeout = window, base_delay = base, created_at = now, scheduled_for = scheduled_for,
@@ -116,9 +118,9 @@ local function bury_lapsed(queue, most)
 end
 
 function operations.insert_jobs(jobs)
-  local ids = {}
+  local ids, last = {}, draw_ids(#jobs)
   for at, job in ipairs(jobs) do
-    local row = make(job, false)
+    local row = make(job, last + at, false)
     ids[at] = row.id
     add(row)
   end
@@ -160,9 +162,10 @@ function operations.claim_jobs(queue, workers)
   bury_lapsed(queue, 1000)
   local taken, next_at = {}, false
   while #taken < #workers do
-    local spot = first(key('ready', queue))
-    local row = spot and read(spot:sub(-20))
-    if not row then break end
+    local spot = call('ZPOPMIN', key('ready', queue))[1]
+    if not spot then break end
+    local row = read(spot:sub(-20))
+    row.place = false
     if now < (row.deadline or row.run_at) then
       again(row) -- the clock was set back since it was put here
     else

@@ -12,7 +12,8 @@ end
 function operations.fire_schedule(name, old, new, boundaries, job, lock, fence)
   if lock and not is_live(lock, fence) then return 'lost' end
   if not is_stored(name, old) then return 'changed' end
-  for _, boundary in ipairs(boundaries) do add(make(job, boundary)) end
+  local last = draw_ids(#boundaries)
+  for at, boundary in ipairs(boundaries) do add(make(job, last + at, boundary)) end
   call('HSET', P .. 'schedules', name, new) -- last: nothing undoes it if the queue's keys are of another type
   return 'fired'
 end

@@ -39,8 +39,8 @@ local function reap()
 end
 
 function operations.draw_jobs(jobs)
-  local rows = {}
-  for at, job in ipairs(jobs) do rows[at] = shown(make(job, false)) end
+  local rows, last = {}, draw_ids(#jobs)
+  for at, job in ipairs(jobs) do rows[at] = shown(make(job, last + at, false)) end
   return rows
 end
 
