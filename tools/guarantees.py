@@ -9,7 +9,7 @@ from alkstore_contract_suite import rows
 from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.factory import EngineColumn, Planned, Supported
 from alkstore_contract_suite.registry import Registry, load_entry_points
-from alkstore_contract_suite.row import CAPABILITIES, Row
+from alkstore_contract_suite.row import CAPABILITIES, MODEL_PREFIX, Row
 from workspace import ROOT, engines
 
 __all__ = ["PAGE", "anchors", "main", "page"]
@@ -42,11 +42,21 @@ FACTORY = """\
 These judge the column, not the engine: if one fails, nothing that the other rows say counts.
 """
 
+MODEL = """\
+## MODEL: whole areas at once
+
+What is done here is drawn, and what is answered is compared with [the model](model.md). The rows above say the same of
+sequences that somebody wrote down.
+"""
+
 
 def page(contract: str, known: Sequence[Row], columns: Sequence[EngineColumn] = ()) -> str:
-    """Give the text of the page: the engines, a table for each area of the contract, then the rows about factories."""
+    """Give the text of the page: the engines, a table for each area of the contract, then other rows."""
     parts = [HEAD, *([ENGINES + "\n" + _engines(columns)] if columns else [])]
     parts += [_section(area, title, known) for area, title in _areas(contract)]
+    models = [row for row in known if row.id.startswith(MODEL_PREFIX)]
+    if models:
+        parts.append(MODEL + "\n" + _table(models))
     factory = [row for row in known if row.is_factory]
     if factory:
         parts.append(FACTORY + "\n" + _table(factory))

@@ -28,6 +28,9 @@ RUNS: Final = 20
 
 STEPS: Final = 25
 
+STEP: Final = 2.0
+"""Seconds of real time for a step at least: it is several calls, and all the looks after them."""
+
 FRAMES: Final = 4
 """Frames of an unexpected error's traceback that a report shows."""
 
@@ -151,7 +154,7 @@ def _explored(runner: asyncio.Runner, setting: _Setting, leaks: list[str]) -> Ou
     from alkstore_contract_suite.machines.exploring import Effort, explore
 
     case, limits = setting.case, setting.limits
-    effort = Effort(limits.runs or RUNS, limits.steps, limits.case, limits.soon)
+    effort = Effort(limits.runs or RUNS, limits.steps, limits.case, max(limits.soon, STEP))
     try:
         found = explore(runner, setting.backend, case.row.machine, setting.name, case.mode, effort)
     except Exception as error:  # of the backend, or too little time

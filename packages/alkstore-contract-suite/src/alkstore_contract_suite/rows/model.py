@@ -20,6 +20,7 @@ drawn(
     text="Jobs: whatever is enqueued, claimed, settled by live or stale handles, swept and redriven, at any time.",
     oracle=ORACLE,
     modes=("plain", "second"),
+    kills=("attempts-not-counted", "priority-inverted"),
     depends=QUEUE,
 )
 drawn(
@@ -29,6 +30,7 @@ drawn(
     text="Events: whatever is published, trimmed, saved and received, from any place.",
     oracle=ORACLE,
     modes=("plain", "second"),
+    kills=("save-offset-moves-backwards", "trim-drops-the-event-after-the-horizon"),
     depends=STREAM,
 )
 drawn(
@@ -38,6 +40,7 @@ drawn(
     text="Locks: whoever takes, renews and frees them, holders and those who were, at any time.",
     oracle=ORACLE,
     modes=("plain", "second"),
+    kills=("held-at-its-expiry-instant", "release-ignores-owner"),
     depends=("LOCK-01", "LOCK-02", "LOCK-04"),
 )
 drawn(
@@ -47,6 +50,7 @@ drawn(
     text="Schedules: whatever is registered, changed, removed and fired, with time going both ways.",
     oracle=ORACLE,
     modes=("plain", "second"),
+    kills=("tick-counts-schedules",),
     depends=("SCHED-01", "SCHED-04", "Q-01"),
 )
 drawn(
@@ -56,5 +60,6 @@ drawn(
     text="All areas at once: transactions, outboxes, wakes, time, and the ends of stores.",
     oracle=ORACLE,
     modes=("plain", "second", "reopen", "crash-kill"),
+    kills=("rolled-back-job-stays", "tx-ack-is-ignored"),
     depends=(*QUEUE, *STREAM, "TX-01", "TX-03", "OBX-03"),
 )
