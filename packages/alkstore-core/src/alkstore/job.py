@@ -15,7 +15,7 @@ from alkstore.values import Job
 if TYPE_CHECKING:
     from alkstore.store import Store
 
-__all__ = ["JobHandle"]
+__all__ = ["JobHandle", "Keeper"]
 
 LOGGER: Final = logging.getLogger("alkstore")
 _new_ack: Final[Callable[[type[Ack], tuple[object, ...]], Ack]] = tuple.__new__
@@ -80,7 +80,9 @@ class JobHandle:
             raise HandleConsumed("job handle", self._consumed)
         self._consumed = "acked"
         try:
-            landed = await store._writer.settle_jobs((self._ack(),))
+            record = self._record
+            ack = _new_ack(Ack, (record.queue, record.id, record.token or 0))
+            landed = await store._writer.settle_jobs((ack,))
         except BaseException:
             self._consumed = None
             raise

@@ -81,6 +81,7 @@ class Life:
         self._connect = connect
         self._label = name
         self._state = "new"
+        self._claims_by_pump = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._transactions: weakref.WeakSet[TxLife] = weakref.WeakSet()
         self._open_transactions = 0

@@ -147,8 +147,15 @@ class Queue:
         Order: priority (high first), run_at, id. Cost: one round trip. Rows: Q-05 to Q-08.
         Source: visibility timeout as in Amazon SQS.
         """
-        handles = await self._claim_now(1, worker_id, "Queue.claim_one")
-        return handles[0] if handles else None
+        store = self._store
+        if store._claims_by_pump:
+            handles = await self._claim_now(1, worker_id, "Queue.claim_one")
+            return handles[0] if handles else None
+        # As `_claim_now`: who claims one by one is spared a coroutine and two lists.
+        worker = store._worker_id if worker_id is None else names.local(worker_id, "worker id")
+        store._check("Queue.claim_one", None, write=True)
+        jobs = (await store._engine.claim_jobs(self._name, (worker,))).jobs
+        return JobHandle(store, jobs[0]) if jobs else None
 
     async def claim_batch(self, n: int, *, worker_id: str | None = None) -> JobHandles:
         """Take up to ``n`` ready jobs at once, in claim order; ``[]`` if ``n`` <= 0. Errors and rows as `claim_one`.

@@ -127,12 +127,19 @@ class Writer:
         """The same, for who must also know when the operation had the write lock."""
         if self._is_closed:
             raise Closed("store")
-        if self._is_busy:
+        if self._is_busy or self._is_broken:
             await self._wait(work)
-        else:
+        else:  # as `_hop`, without the coroutine and the questions of a batch
             self._is_busy = True
+            works = (work,)
+            program = Hop(works, self.link.path, self.clock, self.wait)
             try:
-                await self._hop((work,))
+                await self.link.hop(program)
+            except BaseException as error:
+                self._not_awaited(works, program, error)
+            else:
+                if work.woken or work.error is not None:
+                    self._finish(works)
             finally:
                 if self._line:
                     self._hand_on()
@@ -146,6 +153,9 @@ class Writer:
         done = work.done = asyncio.get_running_loop().create_future()
         work.since = time.monotonic()
         self._stand(work)
+        if not self._is_busy:  # the flusher opens the connection anew
+            self._is_busy = True
+            self._hand_on()
         try:
             await done
         except asyncio.CancelledError:
@@ -160,16 +170,21 @@ class Writer:
                 await self._mend()
             program = Hop(works, self.link.path, self.clock, self.wait)
             await self.link.hop(program)
-        except asyncio.CancelledError:
-            if program is None:
-                self._give_up(works, Closed("store"))
-            else:
-                program.leave_to(lambda: self._finish(works, is_left=True))
-            raise
-        except Exception as error:  # it could not be handed over, so nothing was done
-            self._give_up(works, error)
+        except BaseException as error:
+            self._not_awaited(works, program, error)
         else:
             self._finish(works)
+
+    def _not_awaited(self, works: Sequence[Work[Any]], program: Hop | None, error: BaseException) -> None:
+        """See to operations whose hop was not awaited to its end; what is not for them to be told of is raised."""
+        if isinstance(error, Exception):  # it could not be handed over, so nothing was done
+            self._give_up(works, error)
+            return
+        if program is None:
+            self._give_up(works, Closed("store"))
+        else:
+            program.leave_to(lambda: self._finish(works, is_left=True))
+        raise error
 
     def _give_up(self, works: Sequence[Work[Any]], error: Exception) -> None:
         for work in works:
