@@ -173,6 +173,20 @@ async def test_whoever_is_killed_in_the_middle_leaves_nothing_and_the_next_one_d
     assert await bring(pool, more) == 1
 
 
+async def test_a_session_that_found_nothing_learns_what_was_made_while_it_waited(dsn: str, pool: Pool) -> None:
+    found = await pool.run(lambda on: look(on, ALKSTORE))
+    async with pool_of(Options.checked(dsn)) as own:
+        maker = await own.lend()
+        await maker.execute(script(ALKSTORE, found, MIGRATIONS).removesuffix("COMMIT;\n\n"))
+        task = asyncio.create_task(bring(pool))  # on the session that has looked
+        await waiter(own, "advisory")
+        await maker.execute("COMMIT")
+        await own.take_back(maker)
+
+    async with asyncio.timeout(10):
+        assert await task == 0
+
+
 async def test_a_long_transaction_on_a_table_is_waited_for(pool: Pool) -> None:
     await bring(pool)
     more = [*MIGRATIONS, step(1, "ALTER TABLE {schema}.job ADD COLUMN extra bigint")]

@@ -1,8 +1,8 @@
 -- name: surroundings
 -- What the server and the role are like, whether the schema and its list of migrations are there, and in which of the
--- tables the role may not do everything. It names nothing of the schema, which may be missing; and no catalog, for a session
--- that has just begun takes as long to plan a join of two as to begin. A schema that the role may not use is an error to
--- who asks for a table in it.
+-- tables the role may not do everything. It names nothing of the schema, which may be missing, and one catalog: a session
+-- that has just begun takes as long to plan a join of two as to begin, and one that reads none does not learn what was
+-- committed while its transaction waited. A schema that the role may not use is an error to who asks for a table in it.
 SELECT
     current_setting('server_version_num')::integer,
     current_setting('server_version'),
@@ -11,20 +11,23 @@ SELECT
     pg_is_in_recovery(),
     current_setting('default_transaction_read_only')::boolean,
     current_user::text,
-    s.oid IS NOT NULL,
-    coalesce(has_schema_privilege(s.oid, 'USAGE'), false),
-    CASE WHEN has_schema_privilege(s.oid, 'USAGE') THEN to_regclass(s.name || '.migration') IS NOT NULL ELSE false END,
-    CASE WHEN has_schema_privilege(s.oid, 'USAGE') THEN ARRAY(
+    n.oid IS NOT NULL,
+    coalesce(has_schema_privilege(n.oid, 'USAGE'), false),
+    CASE WHEN has_schema_privilege(n.oid, 'USAGE')
+        THEN to_regclass(wanted.name || '.migration') IS NOT NULL ELSE false
+    END,
+    CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN ARRAY(
         SELECT t.name FROM unnest($2::text[]) AS t (name)
         WHERE NOT (
-            has_table_privilege(to_regclass(s.name || '.' || t.name), 'SELECT')
-            AND has_table_privilege(to_regclass(s.name || '.' || t.name), 'INSERT')
-            AND has_table_privilege(to_regclass(s.name || '.' || t.name), 'UPDATE')
-            AND has_table_privilege(to_regclass(s.name || '.' || t.name), 'DELETE')
+            has_table_privilege(to_regclass(wanted.name || '.' || t.name), 'SELECT')
+            AND has_table_privilege(to_regclass(wanted.name || '.' || t.name), 'INSERT')
+            AND has_table_privilege(to_regclass(wanted.name || '.' || t.name), 'UPDATE')
+            AND has_table_privilege(to_regclass(wanted.name || '.' || t.name), 'DELETE')
         )
     ) ELSE '{}' END,
     (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
-FROM (SELECT quote_ident($1::text) AS name, to_regnamespace(quote_ident($1::text))::oid AS oid) AS s;
+FROM (SELECT quote_ident($1::text) AS name) AS wanted
+LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1::text;
 
 -- name: applied
 -- Which migrations the schema has had.
