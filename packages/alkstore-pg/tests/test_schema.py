@@ -173,7 +173,9 @@ async def test_whoever_is_killed_in_the_middle_leaves_nothing_and_the_next_one_d
     assert await bring(pool, more) == 1
 
 
-async def test_a_session_that_found_nothing_learns_what_was_made_while_it_waited(dsn: str, pool: Pool) -> None:
+async def test_a_session_that_found_nothing_learns_what_was_made_while_it_waited(
+    dsn: str, pool: Pool
+) -> None:
     found = await pool.run(lambda on: look(on, ALKSTORE))
     async with pool_of(Options.checked(dsn)) as own:
         maker = await own.lend()
