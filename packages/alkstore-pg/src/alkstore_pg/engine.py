@@ -134,7 +134,8 @@ class PgEngine:
             with self.wakes.telling(woken, debounced=True) as texts:
                 return await self._writer.run(lambda on: _queue.insert(on, jobs, texts))
         finally:  # not before: a claim that came between would be the last full one for a while
-            self._marks.stir(job.queue for job in jobs if job.run_at is not None)
+            if self._marks:
+                self._marks.stir(job.queue for job in jobs if job.run_at is not None)
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         # A page of what is looked for by its text may take its time.
@@ -166,7 +167,8 @@ class PgEngine:
             with self.wakes.telling(woken, debounced=True) as texts:
                 return await self._writer.run(lambda on: self._settle(on, settles, texts, bool(woken)))
         finally:
-            self._marks.stir(each.queue for each in settles if isinstance(each, Release))
+            if self._marks:
+                self._marks.stir(each.queue for each in settles if isinstance(each, Release))
 
     def _settle(
         self, on: Session, settles: Sequence[Settle], texts: Sequence[str], is_timed: bool

@@ -98,6 +98,10 @@ class Marks:
     def __init__(self) -> None:
         self._queues: OrderedDict[str, _Queue] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        """Whether there is any queue whose claims were slow."""
+        return bool(self._queues)
+
     def plan(self, queue: str, at: float | None = None) -> Plan:
         """Say where the next claim is to begin, at a time of the loop (None: now)."""
         known = self._queues.get(queue)
@@ -149,12 +153,11 @@ class Marks:
 
     def stir(self, queues: Iterable[str], at: float | None = None) -> None:
         """Something of these queues may have become claimable below a mark: their next claims are full."""
-        if self._queues:
-            for queue in queues:
-                known = self._queues.get(queue)
-                if known is not None:
-                    known.stirred_at = asyncio.get_running_loop().time() if at is None else at
-                    known.full_at = float("-inf")
+        for queue in queues:
+            known = self._queues.get(queue)
+            if known is not None:
+                known.stirred_at = asyncio.get_running_loop().time() if at is None else at
+                known.full_at = float("-inf")
 
 
 def _least(jobs: Sequence[JobRecord]) -> dict[int, int]:
