@@ -121,7 +121,7 @@ async def _time(path: Path, claims: int, *, finds_nothing: bool) -> Times:
             assert len(handles) == READY
             await asyncio.gather(*(handle.ack() for handle in handles))
             await queue.claim_one()
-            nothing = median([(await _timed(queue.claim_one))[1] for _ in range(max(claims // 10, 3))])
+            nothing = median([(await _timed(queue.claim_one))[1] for _ in range(claims)])
             await queue.enqueue_batch([PAYLOAD] * READY)
     return Times(taken[0], median(taken[1:]), median(acked[1:]), nothing)
 
