@@ -4,7 +4,8 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,7 @@ import alkstore
 from alkstore import DatabaseError, InvalidArgument
 from alkstore_redis import RedisStore
 from alkstore_redis.contract_server import Server, available
+from alkstore_redis.engine import RedisEngine
 
 PASSWORD = "s3cret"
 
@@ -29,6 +31,16 @@ async def store(server: Server) -> AsyncIterator[RedisStore]:
     server.redis.flushall()
     async with RedisStore(server.url) as opened:
         yield opened
+
+
+@contextmanager
+def configured(server: Server, name: str, value: int) -> Iterator[None]:
+    """Set a number in the server's configuration that is 0 otherwise."""
+    server.redis.config_set(name, value)
+    try:
+        yield
+    finally:
+        server.redis.config_set(name, 0)
 
 
 @needs_server
@@ -68,18 +80,24 @@ async def test_a_store_whose_connections_were_cut_goes_on(server: Server, store:
 
 
 @needs_server
-async def test_a_transaction_whose_listener_is_cut_off_is_given_up_whole(
+async def test_what_a_dead_store_held_back_is_read_at_once_and_freed_by_the_next_write(
     server: Server, store: RedisStore
 ) -> None:
     async with RedisStore(server.url) as other:
+        log = other.stream("log")
         tx = await store.begin_tx()
         await tx.publish("log", "never")
-        server.redis.client_kill_filter(_type="pubsub")
-        offset = await asyncio.wait_for(other.stream("log").publish("seen"), 5)
+        offset = await log.publish("held back")
+        before = await log.head()
 
+        await cast(RedisEngine, store._engine)._listener.aclose()  # as its process's end does
+        with configured(server, "min-replicas-to-write", 1):
+            after = (await log.head(), [event.offset for event in await log.read_since(0)])
+        await log.publish("last")
         with pytest.raises(DatabaseError, match="listening connection"):
             await tx.commit()
-        assert [event.offset for event in await other.stream("log").read_since(0)] == [offset]
+
+    assert (before, after) == (0, (offset, [offset]))
 
 
 @needs_server
@@ -108,12 +126,8 @@ async def test_two_prefixes_share_nothing(server: Server, store: RedisStore) -> 
 async def test_a_server_out_of_memory_refuses_a_write_and_keeps_its_half(
     server: Server, store: RedisStore
 ) -> None:
-    server.redis.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(DatabaseError, match="maxmemory") as caught:
-            await store.queue("mail").enqueue_batch(range(3))
-    finally:
-        server.redis.config_set("maxmemory", 0)
+    with configured(server, "maxmemory", 1), pytest.raises(DatabaseError, match="maxmemory") as caught:
+        await store.queue("mail").enqueue_batch(range(3))
 
     assert not caught.value.outcome_unknown
     assert await store.queue("mail").list() == []

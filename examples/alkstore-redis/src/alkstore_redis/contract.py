@@ -83,7 +83,8 @@ class SuiteStore(RedisStore):
     """A store whose time the suite moves."""
 
     def __init__(self, url: str, clock: SuiteClock, **options: Any) -> None:
-        super().__init__(url, probe_interval=0.3, **options)
+        # Few connections: how many a case comes to need depends on the machine, and rows count what is left of them.
+        super().__init__(url, probe_interval=0.3, pool_size=2, **options)
         self._suite_clock = clock
 
     def _make_clock(self) -> ServerClock:

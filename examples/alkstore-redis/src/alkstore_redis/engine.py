@@ -147,8 +147,6 @@ class RedisStore(Store):
             "retry": Retry(
                 NoBackoff(), 0
             ),  # by default the driver sends again what may have been executed (DUR-11)
-            "socket_timeout": self._wait_timeout,
-            "socket_connect_timeout": self._wait_timeout,
             "protocol": 2,
             "decode_responses": False,
         }

@@ -111,6 +111,7 @@ class State:
         self.prefix: Final = prefix
         self.clock: Final = clock
         self.wait_timeout: Final = wait_timeout
+        self.patience: Final = max(wait_timeout, LEAST_PATIENCE)
         self.random: Final = source
         self.numbers: Final = itertools.count(1)
         self.is_closed = False
@@ -146,7 +147,7 @@ class State:
         data, sent = msgspec.msgpack.encode(arguments), self._loop.time()
         self.in_hand += 1
         try:
-            async with asyncio.timeout(max(self.wait_timeout, LEAST_PATIENCE)), self._slots:
+            async with asyncio.timeout(self.patience), self._slots:
                 if self.is_closed:
                     raise Closed("store")
                 now, result = msgspec.msgpack.decode(await self._call(operation, data))
@@ -205,7 +206,7 @@ class State:
         await self._pool.disconnect(inuse_connections=True)
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._redis.aclose()
+        await self._pool.disconnect()  # and what one of them was just making
 
 
 class Area:

@@ -5,7 +5,7 @@ from typing import Any
 
 from alkstore.engine import EventRecord, NewEvent
 from alkstore.errors import show
-from alkstore_redis.state import MOST, Area, found, number, text
+from alkstore_redis.state import MOST, Area, number, text
 
 __all__ = ["Streams", "event", "packed_event"]
 
@@ -37,8 +37,7 @@ class Streams(Area):
         return [event(stream, values) for values in events]
 
     async def read_head(self, stream: str) -> int:
-        head = await self._state.run("read_head", stream)
-        return found(head) or 0
+        return number(await self._state.run("read_head", stream))
 
     async def trim_events(self, stream: str, horizon: int) -> int:
         return int(await self._state.run("trim_events", stream, text(horizon)))

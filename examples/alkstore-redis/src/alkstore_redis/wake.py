@@ -54,13 +54,13 @@ class Listener:
 
     async def _subscribe(self) -> Any:
         connection = self._state.connection()
+        channels = (f"{self._state.prefix}wake", f"{self._state.prefix}store:{self._state.id}")
         try:
-            await connection.connect()
-            await connection.send_command(
-                "SUBSCRIBE", self._state.prefix + "wake", f"{self._state.prefix}store:{self._state.id}"
-            )
-            for _ in range(2):
-                await connection.read_response()
+            async with asyncio.timeout(self._state.patience):
+                await connection.connect()
+                await connection.send_command("SUBSCRIBE", *channels)
+                for _ in channels:
+                    await connection.read_response()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

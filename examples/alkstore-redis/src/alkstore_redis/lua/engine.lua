@@ -17,7 +17,8 @@ end
 
 function operations.hello() return 1 end
 
-reap()
+local is_read = ({ find = 1, count = 1, read = 1, list = 1 })[ARGV[1]:match('^%l+')]
+if not is_read then reap() end
 local result = operations[ARGV[1]](unpack(cmsgpack.unpack(ARGV[2])))
 for topic in pairs(woken) do call('PUBLISH', P .. 'wake', topic) end
 return cmsgpack.pack({ now, result or false })

@@ -114,7 +114,9 @@ local function refresh(queue)
 end
 
 local function bury_lapsed(queue, most)
-  return each(upto(key('last', queue), now, most), function(row) bury(row, is_expired(row) and EXPIRED or LAPSED) end)
+  return each(upto(key('last', queue), now, most), function(row)
+    bury(row, not most and is_expired(row) and EXPIRED or LAPSED) -- to a claim it has lapsed, to a sweep it expired first
+  end)
 end
 
 function operations.insert_jobs(jobs)

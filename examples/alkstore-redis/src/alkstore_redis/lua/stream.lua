@@ -1,10 +1,15 @@
 -- Streams. A log is a sorted set of offset .. packed event, `last` the greatest offset given, `head` the greatest that could
 -- be read. The first offset that an open transaction took is its floor: readers stay below, or a commit would fill a gap
 -- behind them.
+local function is_alive(txid) -- while its process listens: a killed one has no subscriber on its own channel any more
+  return call('PUBSUB', 'NUMSUB', P .. 'store:' .. txid:match('^[^/]*'))[2] > 0
+end
+
 local function floor(stream, apart_from)
   local floors, least = call('HGETALL', P .. 'floors:' .. stream), false
   for at = 1, #floors, 2 do
-    if floors[at] ~= apart_from and (not least or floors[at + 1] < least) then least = floors[at + 1] end
+    local txid, offset = floors[at], floors[at + 1]
+    if txid ~= apart_from and (not least or offset < least) and is_alive(txid) then least = offset end
   end
   return least
 end
@@ -14,10 +19,16 @@ local function top(stream, apart_from)
   return least and '(' .. least or '+'
 end
 
-local function raise_head(stream)
+local function head(stream)
   local greatest = call('ZREVRANGEBYLEX', P .. 'log:' .. stream, top(stream), '-', 'LIMIT', 0, 1)[1]
-  local head = call('HGET', P .. 'stream:' .. stream, 'head') or ''
-  if greatest and greatest:sub(1, 20) > head then call('HSET', P .. 'stream:' .. stream, 'head', greatest:sub(1, 20)) end
+  local before = call('HGET', P .. 'stream:' .. stream, 'head') or ZERO
+  local seen = (greatest or ''):sub(1, 20)
+  return seen > before and seen or before, before
+end
+
+local function raise_head(stream)
+  local greatest, before = head(stream)
+  if greatest > before then call('HSET', P .. 'stream:' .. stream, 'head', greatest) end
   wake('stream', stream)
 end
 
@@ -54,7 +65,7 @@ function operations.read_events(stream, after, limit, txid)
   return { found, floor(stream, txid) }
 end
 
-function operations.read_head(stream) return call('HGET', P .. 'stream:' .. stream, 'head') end
+function operations.read_head(stream) return (head(stream)) end
 
 function operations.trim_events(stream, horizon)
   local least = floor(stream)

@@ -1,6 +1,5 @@
 -- Transactions. What one writes is kept by its process until the commit. What others must see of it before are its marks:
--- jobs that it acked, floors in streams, positions that it holds. They last as long as the process listens: a killed one
--- has no subscriber on its own channel any more, and the next operation of anybody frees what it had.
+-- jobs that it acked, floors in streams, positions that it holds. The next write of anybody frees what a dead one had.
 local function mark(txid, kind, what)
   call('SADD', P .. 'open', txid)
   call('SADD', P .. 'marks:' .. txid, kind .. ':' .. what)
@@ -34,7 +33,7 @@ end
 
 local function reap()
   for _, txid in ipairs(call('SMEMBERS', P .. 'open')) do
-    if call('PUBSUB', 'NUMSUB', P .. 'store:' .. txid:match('^[^/]*'))[2] == 0 then free_marks(txid) end
+    if not is_alive(txid) then free_marks(txid) end
   end
 end
 
