@@ -20,8 +20,13 @@ LOOK: Final = 0.005
 """Seconds between two looks at whether it has."""
 MEMORY: Final = "/dev/shm"
 """Where Linux keeps files in memory: the server syncs each write, and there a sync costs nothing."""
-# Its parent waits for a line, or for the end of who could write one: a process that is killed cleans nothing up.
-KEEPER: Final = ("/bin/sh", "-c", '"$@" & read _; kill -9 $!; wait', "sh")
+# Its parent waits for a line; the end of who could write one means that a process was killed, which cleans nothing up.
+KEEPER: Final = (
+    "/bin/sh",
+    "-c",
+    'folder=$1; shift; "$@" & read _ || ended=1; kill -9 $!; wait; [ -z "$ended" ] || rm -rf "$folder"',
+    "sh",
+)
 
 
 def _program() -> str | None:
@@ -42,11 +47,13 @@ class Server:
     """
 
     def __init__(self, *settings: str) -> None:
-        self._folder = tempfile.mkdtemp(dir=MEMORY if os.access(MEMORY, os.W_OK) else None)
+        self._folder = tempfile.mkdtemp(
+            prefix="alkstore-redis-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None
+        )
         self.url = f"unix://{self._folder}/socket"
         self.redis = Redis.from_url(self.url)
         self._command = [
-            *KEEPER, str(_program()), "--dir", self._folder, "--unixsocket", f"{self._folder}/socket", "--port", "0",
+            *KEEPER, self._folder, str(_program()), "--dir", self._folder, "--unixsocket", f"{self._folder}/socket", "--port", "0",
             "--appendonly", "yes", "--appendfsync", "always", *settings,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
