@@ -109,9 +109,24 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Build all wheels, install them together where nothing else is, and work from them outside the checkout, the suite
-    beside other people's settings of pytest too.
-    """
+    """Build all wheels, install them together where nothing else is, and work from them outside the checkout."""
+    _install_wheels(session)
+    with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
+        session.run("alkstore", "demo")
+        session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *contract())
+
+
+@nox.session
+def surroundings(session: nox.Session) -> None:
+    """Run the suite from its wheel beside other people's settings of pytest; arguments are engines, mem and sqlite by default."""
+    _install_wheels(session)
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *group("surroundings"))
+    session.run(
+        "python", "-P", str(ROOT / "tools" / "surroundings.py"), *(session.posargs or ["mem", "sqlite"])
+    )
+
+
+def _install_wheels(session: nox.Session) -> None:
     if session.venv_backend == "none":
         session.error("the wheels must be installed in an environment of their own: leave --no-venv out")
     folder = Path(session.create_tmp()) / "wheels"
@@ -132,11 +147,6 @@ def wheels(session: nox.Session) -> None:
         )
     wanted = [f"{package.name}[{','.join(package.extras)}]=={package.version}" for package in packages()]
     session.install("--constraint", str(ROOT / CONSTRAINTS), "--find-links", str(folder), *wanted)
-    with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
-        session.run("alkstore", "demo")
-        session.run("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", *contract())
-        session.install("--constraint", str(ROOT / CONSTRAINTS), *group("surroundings"))
-        session.run("python", "-P", str(ROOT / "tools" / "surroundings.py"), "mem", "sqlite")
 
 
 @nox.session
