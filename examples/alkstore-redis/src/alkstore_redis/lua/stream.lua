@@ -1,8 +1,11 @@
 -- Streams. A log is a sorted set of offset .. packed event, `last` the greatest offset given, `head` the greatest that could
 -- be read. The first offset that an open transaction took is its floor: readers stay below, or a commit would fill a gap
 -- behind them.
+local alive = {}
 local function is_alive(txid) -- while its process listens: a killed one has no subscriber on its own channel any more
-  return call('PUBSUB', 'NUMSUB', P .. 'store:' .. txid:match('^[^/]*'))[2] > 0
+  local store = txid:match('^[^/]*')
+  if alive[store] == nil then alive[store] = call('PUBSUB', 'NUMSUB', P .. 'store:' .. store)[2] > 0 end
+  return alive[store]
 end
 
 local function floor(stream, apart_from)
