@@ -42,6 +42,9 @@ PATIENCE: Final = 1.0
 """Seconds. A call that is at fault fails at once; an error that took longer is the storage's (a lock, a lost server), and
 trying each call by itself would let the last caller wait a thousand times as long."""
 
+_TELLING: Final = frozenset({Retry, Fail})
+"""Settles that say why."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -101,10 +104,6 @@ class Batcher:
 
 def _weigh(rows: Sequence[NewJob] | Sequence[NewEvent]) -> int:
     return sum([len(row.payload) + len(row.headers) for row in rows])
-
-
-_TELLING: Final = frozenset({Retry, Fail})
-"""Settles that say why."""
 
 
 def _weigh_errors(settles: Sequence[Settle]) -> int:
