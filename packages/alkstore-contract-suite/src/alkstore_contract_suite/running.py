@@ -23,7 +23,7 @@ from alkstore_contract_suite.processes import Processes
 
 __all__ = ["Limits", "run"]
 
-RUNS: Final = 20
+RUNS: Final = 15
 """Runs of a machine where the column says nothing of what they cost."""
 
 STEPS: Final = 25

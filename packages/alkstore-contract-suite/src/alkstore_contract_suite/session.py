@@ -25,7 +25,7 @@ MOST_PATIENCE: Final = 3
 """Times that something may come later than alone; more would leave a case's own limit no room."""
 
 
-RUNS: Final = {"server": 4, "durable": 8}
+RUNS: Final = {"server": 3, "durable": 6}
 """Runs of a machine where a run is dear: by the first of these capabilities that a column has."""
 
 

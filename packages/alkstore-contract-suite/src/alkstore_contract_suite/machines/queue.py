@@ -13,7 +13,7 @@ from alkstore_contract_suite.model.row import Claim, NewJob, Seen
 
 __all__ = ["BY_NAME", "claims", "new_job", "options", "seen", "settle"]
 
-EVERYTHING: Final = 1_000
+EVERYTHING: Final = 100_000
 """More than a machine ever enqueues."""
 
 BY_NAME: Final = {"visibility_timeout": 300.0, "max_attempts": 3, "base_delay": 5.0}

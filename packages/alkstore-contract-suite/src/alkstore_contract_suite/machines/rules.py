@@ -229,7 +229,7 @@ class ScheduleMachine(Ending):
 
     @initialize(anchor=optional(-3, 1.5))
     def begin_with_a_schedule(self, anchor: float | None) -> None:
-        self.do("schedule", schedule="x", spec="@every 1s", queue="q", anchor=anchor)
+        self.do("schedule", schedule="x", spec="@every 1s", queue="q", anchor=anchor, expires=1)
 
     @rule(
         schedule=NAMES,
@@ -242,16 +242,14 @@ class ScheduleMachine(Ending):
     def schedule(
         self, schedule: str, spec: str, queue: str, anchor: float | None, priority: int | None, second: bool
     ) -> None:
-        on = self.where(second)
-        self.do(
-            "schedule", schedule=schedule, spec=spec, queue=queue, anchor=anchor, priority=priority, on=on
-        )
+        given = {"spec": spec, "queue": queue, "anchor": anchor, "priority": priority, "expires": 1}
+        self.do("schedule", schedule=schedule, on=self.where(second), **given)
 
     @rule(schedule=NAMES, comes_again=st.booleans())
     def unschedule(self, schedule: str, comes_again: bool) -> None:
         self.do("unschedule", schedule=schedule)
         if comes_again:
-            self.do("schedule", schedule=schedule, spec="@every 1s", queue="q")
+            self.do("schedule", schedule=schedule, spec="@every 1s", queue="q", expires=1)
 
     @rule(second=st.booleans())
     def tick(self, second: bool) -> None:
@@ -264,6 +262,10 @@ class ScheduleMachine(Ending):
 
     @rule(micros=STEPS)
     def tick_after_a_while(self, micros: int) -> None:
+        # Hundreds of jobs would be looked at after every further step.
+        for queue in ("q", "r"):
+            self.do("sweep", queue=queue)
+            self.do("purge", queue=queue, older_than=-1)
         self.do("advance", micros=micros)
         self.do("tick")
 

@@ -10,7 +10,7 @@ from alkstore_contract_suite.model.stream import Event
 
 __all__ = ["event", "events"]
 
-EVERYTHING: Final = 1_000
+EVERYTHING: Final = 100_000
 
 Place = list[Any]
 """Where a receiver of events is: its stream, and the last offset that it gave."""
