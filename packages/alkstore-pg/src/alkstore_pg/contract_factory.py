@@ -55,6 +55,9 @@ LONGEST_HEARING: Final = 5.0
 """Seconds of real time for what a listener is to hear, longer than its check of a new connection; where its server is away
 it hears nothing."""
 
+MOST_LOOKS: Final = 2_000
+"""Looks at statements that the server has in hand, each of which ends by itself, if only the machine has time for it."""
+
 LAST_LOOKS: Final = 100
 """Looks at the sessions of a store that was cut off, after which the server is told to end them."""
 
@@ -193,7 +196,7 @@ class PgFactory:
 
     async def _end_of_statements(self) -> None:
         """Wait until the server has nothing in hand that goes on: what a killed process sent belongs to before the jump."""
-        for _ in range(LAST_LOOKS):
+        for _ in range(MOST_LOOKS):
             if self.outsider.is_away or not self.outsider.progress()[1]:
                 return
             await asyncio.sleep(LOOK_AGAIN)
