@@ -157,8 +157,14 @@ async def a_cancellation_releases_and_propagates(ctx: Context) -> None:
     job = await read(ctx, other, job_id)
     ctx.expect((job.state, job.attempts), (JobState.PENDING, 0), "a cancellation releases")
 
-    async with ctx.refuses(TimeoutError, "a timeout around the block propagates"), asyncio.timeout(0.01):
-        await body()
+    async with (
+        ctx.refuses(TimeoutError, "a timeout around the block propagates"),
+        asyncio.timeout(None) as limit,
+        await take(ctx, queue),
+    ):
+        # Not before: on a busy machine it would end the claim, and there would be no block yet.
+        limit.reschedule(asyncio.get_running_loop().time())
+        await asyncio.Event().wait()
     job = await read(ctx, other, job_id)
     ctx.expect((job.state, job.attempts), (JobState.PENDING, 0), "a timeout around the block releases")
     async with (
