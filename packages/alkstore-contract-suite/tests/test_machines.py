@@ -53,7 +53,7 @@ def explored(mutant: str | None, machine: str, **limits: Any) -> Outcome:
     [
         ("ack-ignores-token", "queue", "settle answers as the model does (Q-09, Q-10, Q-15)", 6),
         ("attempts-not-counted", "queue", "claim answers as the model does", 2),
-        ("due-one-microsecond-late", "queue", "claim answers as the model does", 4),
+        ("priority-inverted", "queue", "claim answers as the model does", 4),
         ("release-ignores-owner", "lock", "free answers as the model does (LOCK-03, LOCK-04)", 5),
         ("held-at-its-expiry-instant", "lock", "take answers as the model does (LOCK-01, LOCK-02, LOCK-05)", 4),
         ("trim-drops-the-event-after-the-horizon", "stream", "trim answers as the model does (STR-11)", 3),

@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from alkstore_contract_suite.factory import Backend
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive
-from alkstore_contract_suite.machines import rules
+from alkstore_contract_suite.machines import rules, whole
 from alkstore_contract_suite.machines.machine import Machine
 from alkstore_contract_suite.machines.player import Play, Plays
 from alkstore_contract_suite.machines.trace import Step, Trace, told
@@ -25,7 +25,7 @@ MACHINES: Final[dict[str, type[Machine]]] = {
     "stream": rules.StreamMachine,
     "lock": rules.LockMachine,
     "schedule": rules.ScheduleMachine,
-    "whole": rules.WholeMachine,
+    "whole": whole.WholeMachine,
 }
 
 SHRINKING: Final = 0.4
