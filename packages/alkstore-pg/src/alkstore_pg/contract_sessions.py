@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from alkstore_pg import contract_dsn
+from alkstore_pg import contract_keeper as keeper
 from alkstore_pg.contract_dsn import Address
 from alkstore_pg.link import Connection, OwnConnection
 
@@ -129,7 +130,8 @@ class Sessions:
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._kept: list[_Session] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="alkstore-")
+        self._folder = tempfile.mkdtemp(prefix="alkstore-doors-")
+        keeper.keep(self._folder)
         self._ports = itertools.cycle(PORTS)
         # What is written here goes nowhere, and whoever reads here finds the end.
         self._void, beyond = socket.socketpair()
@@ -139,7 +141,7 @@ class Sessions:
         """End everything."""
         self.forget()
         self._void.close()
-        self._folder.cleanup()
+        keeper.forget(self._folder)
 
     def forget(self) -> None:
         """End what is kept: something happens to the server, or to the settings with which sessions begin."""
@@ -173,7 +175,7 @@ class Sessions:
         return None
 
     async def _resume(self, session: _Session, dial: Callable[[str], Awaitable[Connection]]) -> Connection:
-        place = Address(self._folder.name, next(self._ports))
+        place = Address(self._folder, next(self._ports))
         with _door(place, session.greeting):
             connection = await dial(contract_dsn.elsewhere(self._dsn, place))
             _move(connection, session.socket)
