@@ -1,6 +1,6 @@
 """Run the contract in many random orders and count what fails: ``python tools/soak.py --engine mem --times 20``.
 
-With ``--runs 200`` the machines draw so many runs each, of 60 steps at most and of a seed that is new each time, which is
+With ``--runs 100`` the machines draw so many runs each, of 60 steps at most and of a seed that is new each time, which is
 printed; what they find is a trace that ``--alk-replay`` runs. With ``--kills 100`` the crash loop, in which processes die at random moments, is run once more with so many kills, on
 every engine that several processes may share. With ``--minutes 3`` no further order is begun on an engine after that.
 """
