@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pluggy
 
 if TYPE_CHECKING:  # the store imports what imports this module
+    from alkstore.diagnosis import Diagnosis
     from alkstore.migrations import Migration
     from alkstore.store import Store
 
@@ -38,6 +39,8 @@ class EngineRegistration:
         migration_sql: Gives as a script what ``migrate`` would do, empty if that is nothing, and changes nothing. With a
             third argument, a role's name, also what lets that role use the storage, and no more; `InvalidArgument`
             where there are no roles.
+        examine: Looks at what the engine alone can see of a storage's state (its size, what holds it up), and changes
+            nothing; None where there is nothing to see. It gets what ``open`` gets; `DatabaseError` where it cannot look.
 
     Rows: VER-02.
     """
@@ -52,6 +55,7 @@ class EngineRegistration:
     omitted: Mapping[str, str] = field(default_factory=dict)
     migrate: "Callable[[str, Mapping[str, object]], Awaitable[Sequence[Migration]]] | None" = None
     migration_sql: "Callable[[str, Mapping[str, object], str | None], Awaitable[str]] | None" = None
+    examine: "Callable[[str, Mapping[str, object]], Awaitable[Diagnosis]] | None" = None
 
 
 @hookspec

@@ -10,6 +10,7 @@ from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.stamps import Duration
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import NOTIFY_LIMIT, OMITTED, PgEngine
+from alkstore_pg.examining import examine
 from alkstore_pg.native import PgTx
 from alkstore_pg.surroundings import OPTIONS, Options, apply, write_script
 
@@ -117,6 +118,7 @@ def alkstore_engine() -> EngineRegistration:
         omitted=OMITTED,
         migrate=lambda url, options: apply(_options(url, options)),
         migration_sql=lambda url, options, grant_to: write_script(_options(url, options), grant_to),
+        examine=lambda url, options: examine(_options(url, options)),
     )
 
 

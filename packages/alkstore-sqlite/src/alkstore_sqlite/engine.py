@@ -43,10 +43,10 @@ from alkstore.errors import AlkstoreError, Closed, InvalidArgument
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.migrations import Migration
 from alkstore.stamps import Duration
+from alkstore_sqlite import examining, schema
 from alkstore_sqlite import lock as _lock
 from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import schedule as _schedule
-from alkstore_sqlite import schema
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
 from alkstore_sqlite.connection import Connection, Patience, Place, Steps, Wait
@@ -375,6 +375,7 @@ def alkstore_engine() -> EngineRegistration:
         omitted=OMITTED,
         migrate=_migrate,
         migration_sql=_migration_sql,
+        examine=lambda url, _: examining.examine(path_of_url(url)),
     )
 
 

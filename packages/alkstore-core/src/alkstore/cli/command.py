@@ -5,10 +5,17 @@ import sys
 import click
 
 from alkstore.cli import READER_GONE
+from alkstore.cli.dead import dead
 from alkstore.cli.demo import demo
+from alkstore.cli.doctor import doctor
 from alkstore.cli.enqueue import enqueue
+from alkstore.cli.jobs import jobs
 from alkstore.cli.migrate import migrate
 from alkstore.cli.output import discard_output
+from alkstore.cli.queues import queues
+from alkstore.cli.schedules import locks, schedules
+from alkstore.cli.tail import listen, tail
+from alkstore.cli.work import work
 from alkstore.version import __version__
 
 __all__ = ["command"]
@@ -29,6 +36,6 @@ def command() -> None:
     """Durable work with one meaning in memory, on SQLite and on PostgreSQL."""
 
 
-for _each in (demo, enqueue, migrate):
+for _each in (dead, demo, doctor, enqueue, jobs, listen, locks, migrate, queues, schedules, tail, work):
     command.add_command(_each)
 del _each

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import click
 
 from alkstore import opening
+from alkstore.cli.output import emit
+from alkstore.cli.storage import json_option
 from alkstore.errors import AlkstoreError
 from alkstore.hookspecs import EngineRegistration
 
@@ -13,13 +15,26 @@ __all__ = ["migrate"]
 
 
 @click.command()
-@click.argument("url")
-@click.option("--schema", help="The schema of a database that holds the store.  [default: the engine's]")
+@click.argument("url", required=False)
+@click.option("--url", "given", envvar="ALKSTORE_URL", metavar="URL", help="The same.  [ALKSTORE_URL]")
+@click.option(
+    "--schema",
+    envvar="ALKSTORE_SCHEMA",
+    help="The schema of a database that holds the store.  [default: the engine's]",
+)
 @click.option("--sql", "as_sql", is_flag=True, help="Print what would be run, and change nothing.")
 @click.option(
     "--grant-to", metavar="ROLE", help="With --sql: also what lets ROLE use it, and change no table."
 )
-def migrate(url: str, schema: str | None, as_sql: bool, grant_to: str | None) -> None:
+@json_option
+def migrate(
+    url: str | None,
+    given: str | None,
+    schema: str | None,
+    as_sql: bool,
+    grant_to: str | None,
+    as_json: bool,
+) -> None:
     """Bring the storage at URL up to date, as opening it does.
 
     It is one transaction: done whole, or not at all; harmless when there is nothing to do. Applications that open
@@ -27,13 +42,18 @@ def migrate(url: str, schema: str | None, as_sql: bool, grant_to: str | None) ->
     """
     if grant_to is not None and not as_sql:
         raise click.UsageError("--grant-to prints SQL for whoever may grant: --sql --grant-to ROLE")
+    url = url or given
+    if not url:
+        raise click.UsageError("which storage is meant? give URL, or set ALKSTORE_URL")
+    if as_sql and as_json:
+        raise click.UsageError("--sql prints SQL, and no JSON")
     options: dict[str, object] = {} if schema is None else {"schema": schema}
     try:
         registration, url = opening.find(url, options)
         if as_sql:
             click.echo(asyncio.run(_script(registration, url, options, grant_to)), nl=False)
         else:
-            asyncio.run(_apply(registration, url, options))
+            asyncio.run(_apply(registration, url, options, as_json))
     except AlkstoreError as error:
         raise click.ClickException(str(error)) from error
 
@@ -50,13 +70,18 @@ async def _script(
     return text
 
 
-async def _apply(registration: EngineRegistration, url: str, options: Mapping[str, object]) -> None:
+async def _apply(
+    registration: EngineRegistration, url: str, options: Mapping[str, object], as_json: bool
+) -> None:
     if registration.migrate is None:
         raise _nothing(url)
     applied = await registration.migrate(url, options)
     for migration in applied:
+        if as_json:
+            emit({"version": migration.version, "name": migration.name})
+            continue
         click.echo(f"applied {migration.version:04} {migration.name}")
-    if not applied:
+    if not applied and not as_json:
         click.echo("up to date, there was nothing to do")
 
 

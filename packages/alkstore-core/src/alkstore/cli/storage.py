@@ -16,7 +16,17 @@ from alkstore.errors import AlkstoreError, Closed, DatabaseError, SchemaMismatch
 from alkstore.hookspecs import EngineRegistration
 from alkstore.store import Store
 
-__all__ = ["Failure", "Storage", "failure", "is_given", "json_option", "run", "storage_options"]
+__all__ = [
+    "Failure",
+    "Storage",
+    "failure",
+    "is_given",
+    "json_option",
+    "optional_storage",
+    "run",
+    "stopped",
+    "storage_options",
+]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -80,11 +90,24 @@ class Storage:
 def storage_options(command: F) -> F:
     """Give a command ``--url`` and ``--schema``, which it gets as one `Storage`."""
 
+    def must(storage: Storage | None) -> Storage:
+        if storage is None:
+            raise click.UsageError("which storage is meant? give --url, or set ALKSTORE_URL")
+        return storage
+
+    return _with_storage(command, must)
+
+
+def optional_storage(command: F) -> F:
+    """As `storage_options`, for a command that may do without: it gets None where nothing is said."""
+    return _with_storage(command, lambda storage: storage)
+
+
+def _with_storage(command: F, choose: Callable[[Storage | None], Storage | None]) -> F:
     @functools.wraps(command)
     def with_storage(*arguments: Any, url: str | None, schema: str | None, **named: Any) -> object:
-        if not url:
-            raise click.UsageError("which storage is meant? give --url, or set ALKSTORE_URL")
-        return command(*arguments, storage=Storage(url, schema), **named)
+        storage = choose(Storage(url, schema) if url else None)
+        return command(*arguments, storage=storage, **named)
 
     return _url(_schema(with_storage))  # type: ignore[return-value]  # what is decorated keeps its other parameters
 
