@@ -25,7 +25,7 @@ PAGE: Final = 1_000
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group()
+@click.group(short_help="Look at dead jobs, redrive or purge them.")
 def dead() -> None:
     """Look at dead jobs, make them pending again, or delete them."""
 

@@ -25,7 +25,7 @@ from alkstore.demo_crew import MOST_KILLS, CrewPlan, check_plan
 __all__ = ["demo"]
 
 
-@click.command()
+@click.command(short_help="Do real work on real input, and check it.")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--url", help="Which storage to work on.  [default: SQLite in a temporary folder]")
 @click.option(

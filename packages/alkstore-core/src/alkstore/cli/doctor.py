@@ -25,7 +25,7 @@ WRONG_CLOCK: Final = 1.0
 """Seconds by which clocks may differ before the times of log lines and of jobs are hard to bring together."""
 
 
-@click.command()
+@click.command(short_help="Say what is wrong, and what to do about it.")
 @click.option(
     "--oldest",
     type=SECONDS,

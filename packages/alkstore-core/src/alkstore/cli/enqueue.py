@@ -25,7 +25,7 @@ from alkstore.worker.signals import listening
 __all__ = ["enqueue"]
 
 
-@click.command()
+@click.command(short_help="Make jobs of lines of JSON.")
 @click.argument("queue")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path())
 @click.option("--delay", type=SECONDS, help="Ready so long from now.")

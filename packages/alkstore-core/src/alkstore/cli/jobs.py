@@ -45,7 +45,7 @@ def chosen(store: Store, name: str, outbox: bool) -> Queue:
     return store.outbox(name).jobs if outbox else store.queue(name)
 
 
-@click.command()
+@click.command(short_help="List the jobs of a queue.")
 @click.argument("queue")
 @click.option(
     "--state", type=click.Choice([state.value for state in JobState]), help="Only those in this state."

@@ -14,7 +14,7 @@ from alkstore.hookspecs import EngineRegistration
 __all__ = ["migrate"]
 
 
-@click.command()
+@click.command(short_help="Bring the tables of a storage up to date.")
 @click.argument("url", required=False)
 @click.option("--url", "given", envvar="ALKSTORE_URL", metavar="URL", help="The same.  [ALKSTORE_URL]")
 @click.option(

@@ -32,7 +32,7 @@ Counted = tuple[str, str, QueueStats]
 """``queue`` or ``outbox``, its name, and its counts."""
 
 
-@click.command()
+@click.command(short_help="Count the jobs of every queue.")
 @click.option("--watch", type=SECONDS, metavar="SECONDS", help="Show it again and again, until Ctrl-C.")
 @storage_options
 @json_option

@@ -12,7 +12,7 @@ from alkstore.values import LockInfo, Schedule
 __all__ = ["locks", "schedule_record", "schedules"]
 
 
-@click.command()
+@click.command(short_help="List the schedules.")
 @storage_options
 @json_option
 def schedules(storage: Storage, as_json: bool) -> None:
@@ -60,7 +60,7 @@ def schedule_record(schedule: Schedule) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(short_help="List the locks that are held.")
 @storage_options
 @json_option
 def locks(storage: Storage, as_json: bool) -> None:

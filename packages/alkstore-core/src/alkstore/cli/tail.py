@@ -17,7 +17,7 @@ __all__ = ["listen", "tail"]
 PAGE: Final = 500
 
 
-@click.command()
+@click.command(short_help="Print the events of a stream as they come.")
 @click.argument("stream")
 @click.option("--after", type=int, metavar="OFFSET", help="Begin after this offset; 0 is the start.")
 @click.option("--last", type=click.IntRange(min=0), metavar="N", help="Begin N offsets before the end.")
@@ -109,7 +109,7 @@ def _record(event: StreamEvent) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(short_help="Print the wakes of a channel as they come.")
 @click.argument("channel")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N wakes.")
 @storage_options

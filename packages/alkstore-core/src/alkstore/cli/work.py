@@ -37,7 +37,7 @@ GRACE: Final = 30
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
-@click.command()
+@click.command(short_help="Work on jobs until told to stop.")
 @click.argument("target", metavar="MODULE:WORKER|QUEUE")
 @click.option("--exec", "command", metavar="CMD", help="Run CMD for each job of QUEUE.")
 @click.option(
