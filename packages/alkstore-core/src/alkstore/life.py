@@ -42,6 +42,9 @@ LAST_CALL: Final = 1.0
 POLL_JITTER: Final = 0.1
 """Part of ``poll_interval`` by which a poll comes earlier, so that those woken together do not poll together."""
 
+# Every call asks. The public get_running_loop raises an error of its own in a forked child, where no loop runs.
+_running_loop: Final = asyncio._get_running_loop
+
 T = TypeVar("T")
 
 
@@ -202,14 +205,13 @@ class Life:
             if self._state in ("new", "opening"):
                 raise InvalidArgument(f"store {self._label} is not open; use 'async with' or await it first")
             raise Closed("store")
-        if asyncio._get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             self._check_place()
         if write and self._open_transactions:
             self._check_outside(operation, twin)
 
     def _check_place(self) -> None:
-        # The public get_running_loop raises an error of its own in a forked child, where no loop runs.
-        if asyncio._get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             raise InvalidArgument(
                 f"store {self._label} belongs to the event loop that opened it; "
                 "open another store in this loop, thread or process"

@@ -89,7 +89,8 @@ class Queue:
             stamps = resolve(stamps, visibility_timeout, max_attempts, base_delay, expires)
         job = new_job(self._name, stamps, payload, delay, run_at, priority, headers)
         store = self._store
-        store._check(*self._enqueues, write=True)
+        operation, twin = self._enqueues
+        store._check(operation, twin, write=True)
         return (await store._writer.insert_jobs((job,)))[0]
 
     async def enqueue_batch(
