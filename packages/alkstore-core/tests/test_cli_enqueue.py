@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,28 @@ def test_a_run_that_is_repeated_with_its_state_enqueues_what_has_come_since(
     assert again.stdout.startswith("enqueued 0 jobs in ")
     assert "(25 were there from before)" in again.stdout
     assert payloads(url) == [{"n": number} for number in range(26)]
+
+
+def test_a_batch_that_the_storage_refuses_is_told_by_its_lines_and_comes_again(
+    url: str, lines: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    enqueue(url, given="")
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute(
+            """CREATE TRIGGER refuse BEFORE INSERT ON alkstore_job WHEN CAST(NEW.payload AS TEXT) = '{"n":15}'
+            BEGIN SELECT RAISE(ABORT, 'refused'); END"""
+        )
+
+    refused = enqueue(url, lines, "--resume", state, "--batch", 10)
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("DROP TRIGGER refuse")
+    again = enqueue(url, lines, "--resume", state, "--batch", 10)
+
+    assert refused.exit_code == 3
+    assert refused.stderr.endswith(f"(lines 11 to 20 of {lines} are not in, all before are)\n")
+    assert again.exit_code == 0
+    assert payloads(url) == [{"n": number} for number in range(25)]
 
 
 def test_a_state_of_another_run_is_refused_and_nothing_is_enqueued(
