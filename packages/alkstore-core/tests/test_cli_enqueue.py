@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -279,6 +280,26 @@ async def test_a_run_that_is_killed_goes_on_and_no_line_is_lost(url: str, tmp_pa
 def enqueue_in_thread(url: str, *words: object, given: range) -> "asyncio.Future[Result]":
     text = "".join(f"{number}\n" for number in given)
     return asyncio.ensure_future(asyncio.to_thread(enqueue, url, *words, given=text))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes of this kind")
+def test_a_named_pipe_is_opened_once_and_read_to_its_end(url: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("1\n2\n", "utf-8"))
+    writer.start()
+
+    result = enqueue(url, pipe)
+    writer.join()
+
+    assert (result.exit_code, payloads(url)) == (0, [1, 2])
+
+
+def test_a_folder_is_no_file(url: str, tmp_path: Path) -> None:
+    refused = enqueue(url, tmp_path)
+
+    assert refused.exit_code == 2
+    assert f"{tmp_path} cannot be read: " in refused.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to one process")

@@ -19,6 +19,7 @@ from alkstore.cli.storage import Failure, Storage, json_option, run, storage_opt
 from alkstore.cli.values import HEADER, INSTANT, SECONDS
 from alkstore.cli.waiting import in_thread, unless_stopped
 from alkstore.errors import DatabaseError
+from alkstore.queue import Queue
 from alkstore.stop import StopToken
 from alkstore.worker.signals import listening
 
@@ -127,7 +128,7 @@ class _Run:
             bar.show(batch.position)
             self.problem = batch.problem
 
-    async def _feed(self, queue: Any, start: Position, bar: "_Bar", stop: StopToken) -> Position:
+    async def _feed(self, queue: Queue, start: Position, bar: "_Bar", stop: StopToken) -> Position:
         bar.begin("enqueuing", start)
         position = start
         reading = batches(self.sources, start, self.size)

@@ -90,8 +90,10 @@ def _source(path: str) -> Source:
     if path == STANDARD_INPUT:
         return Source(path, "standard input", None)
     try:
-        with open(path, "rb") as file:
-            found = os.fstat(file.fileno())
+        found = os.stat(path)
+        # A named pipe is opened once: its writer would hear that its reader has gone.
+        if not stat.S_ISFIFO(found.st_mode):
+            open(path, "rb").close()
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", USAGE) from error
     return Source(os.path.abspath(path), path, found.st_size if stat.S_ISREG(found.st_mode) else None)
