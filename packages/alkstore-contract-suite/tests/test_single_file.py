@@ -90,6 +90,20 @@ async def test_a_crash_goes_on_with_what_lay_there_before_the_close(
             await store.queues()
 
 
+async def test_many_crashes_lengthen_no_name(tmp_path: Path) -> None:
+    async with scope(tmp_path) as factory:
+        store = await factory.open()
+        lengths = set()
+        for _ in range(9):
+            await factory.crash(store, Crash.KILL)
+            store = await factory.open()
+            lengths.add(len(factory.path.parent.name))
+        await store.aclose()
+
+    assert len(lengths) == 1
+    assert [each for each in tmp_path.iterdir() if "after" in each.name] == []
+
+
 async def test_a_crash_beside_an_open_store_is_refused(tmp_path: Path) -> None:
     async with scope(tmp_path) as factory:
         first, second = await factory.open(), await factory.open("b")

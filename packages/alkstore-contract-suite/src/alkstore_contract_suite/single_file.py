@@ -68,7 +68,7 @@ class SingleFileFactory(ABC):
     def __init__(self, folder: Path, seed: str) -> None:
         self.clock = ManualClock()
         self.random = random.Random(seed)
-        self._folder = folder
+        self._folder = self._first = folder
         self._seed = seed
         self._crashes = 0
         # Weak, or a store that a row dropped would never be collected.
@@ -129,7 +129,7 @@ class SingleFileFactory(ABC):
                     "a crash takes its whole process along; close the scope's other stores before"
                 )
         self._crashes += 1
-        after = self._folder.with_name(f"{self._folder.name}-after-{self._crashes}")
+        after = self._first.with_name(f"{self._first.name}-after-{self._crashes}")
         with self.still():
             # Nothing of the event loop runs meanwhile. To close what was opened here drops this process's locks on the
             # old files: nobody has them but the old store, which is not used again.
