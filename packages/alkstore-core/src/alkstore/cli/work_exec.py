@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,8 +30,6 @@ LINGER: Final = 0.5
 
 TAIL: Final = 800
 """Bytes of standard error that are kept as the reason; a retry's holds 1,024 in all."""
-
-CHUNK: Final = 1 << 16
 
 
 def program(command: str) -> tuple[str, ...]:
@@ -58,26 +57,53 @@ class Program:
         self._output = 2 if as_json else None
 
     async def __call__(self, job: Job) -> Retry | Fail | None:
-        process = await asyncio.create_subprocess_exec(
+        transport, running = await asyncio.get_running_loop().subprocess_exec(
+            _Running,
             *self._words,
-            stdin=asyncio.subprocess.PIPE,
+            stdin=subprocess.PIPE,
             stdout=self._output,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, **surroundings(job)},
             # Ctrl-C goes to all of a terminal's group: the worker stops, and its programs have their grace.
             start_new_session=True,
         )
         try:
-            tail = await _accompany(process, job.payload_bytes)
+            _feed(transport, job.payload_bytes)
+            await running.ended.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER):
+                    await running.silent.wait()
         except asyncio.CancelledError:
-            await _end(process)
+            await _end(transport, running)
             raise
         finally:
-            if process.returncode is None:
-                _signal(process, SIGKILL)
+            if not running.ended.is_set():
+                _signal(transport, SIGKILL)
             # What the program left running may hold its pipes open for ever.
-            process._transport.close()  # type: ignore[attr-defined]
-        return verdict(process.returncode or 0, tail)
+            transport.close()
+        return verdict(transport.get_returncode() or 0, running.tail.decode("utf-8", "replace").strip())
+
+
+class _Running(asyncio.SubprocessProtocol):
+    """Hears of a program's end at once. asyncio's own `Process.wait` waits, in some versions of Python, for its pipes too."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.silent = asyncio.Event()
+        self.tail = bytearray()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        sys.stderr.buffer.write(data)
+        sys.stderr.buffer.flush()
+        self.tail += data
+        del self.tail[:-TAIL]
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 2:
+            self.silent.set()
+
+    def process_exited(self) -> None:
+        self.ended.set()
 
 
 SIGKILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -114,51 +140,26 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-async def _accompany(process: asyncio.subprocess.Process, data: bytes) -> str:
-    """Feed a program and pass on what it complains of, until it ends; give the end of that."""
-    tail = bytearray()
-    assert process.stderr is not None
-    feeding = asyncio.ensure_future(_feed(process, data))
-    hearing = asyncio.ensure_future(_relay(process.stderr, tail))
-    try:
-        await process.wait()
-        await asyncio.wait((hearing,), timeout=LINGER)
-    finally:
-        feeding.cancel()
-        hearing.cancel()
-        await asyncio.wait((feeding, hearing))
-    return tail.decode("utf-8", "replace").strip()
+def _feed(transport: asyncio.SubprocessTransport, data: bytes) -> None:
+    pipe = transport.get_pipe_transport(0)
+    assert isinstance(pipe, asyncio.WriteTransport)
+    pipe.write(data + b"\n")  # a program need not read it: then this goes nowhere
+    pipe.close()
 
 
-async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
-    assert process.stdin is not None
-    with suppress(BrokenPipeError, ConnectionResetError):  # a program need not read its input
-        process.stdin.write(data + b"\n")
-        await process.stdin.drain()
-        process.stdin.close()
-
-
-async def _relay(stream: asyncio.StreamReader, tail: bytearray) -> None:
-    while chunk := await stream.read(CHUNK):
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.buffer.flush()
-        tail += chunk
-        del tail[:-TAIL]
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    _signal(process, signal.SIGTERM)
+async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> None:
+    _signal(transport, signal.SIGTERM)
     with suppress(TimeoutError):
         async with asyncio.timeout(KILL_AFTER):
-            await process.wait()
+            await running.ended.wait()
             return
-    _signal(process, SIGKILL)
-    await process.wait()
+    _signal(transport, SIGKILL)
+    await running.ended.wait()
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+def _signal(transport: asyncio.SubprocessTransport, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "nt":
-            process.terminate()
+            transport.terminate()
         else:  # the program's children too: it leads its session
-            os.killpg(process.pid, number)
+            os.killpg(transport.get_pid(), number)
