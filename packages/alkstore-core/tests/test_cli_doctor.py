@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 import alkstore
 from alkstore import Store
 from alkstore.cli.command import command
+from alkstore.names import SCHEDULER_LOCK
 from alkstore.testing import ManualClock
 
 
@@ -111,6 +112,20 @@ def test_schedules_without_a_leader_are_a_problem(path: Path) -> None:
     prepare(path, lambda store: store.schedule("nightly", "@every 1d", "mail", 1))
 
     assert findings() == [("no-scheduler", "problem", "nobody leads 1 schedules, so none fires")]
+    assert (facts()["schedules"], facts()["scheduler-lease-until"]) == (1, None)
+
+
+def test_schedules_that_are_late_under_a_leader_are_a_problem(path: Path) -> None:
+    async def leave_behind(store: Store) -> None:
+        await store.schedule("nightly", "@every 1h", "mail", 1)
+        await store._engine.take_lock(SCHEDULER_LOCK, 86_400_000_000)
+
+    prepare(path, leave_behind, ago=7_200)
+
+    assert findings() == [
+        ("late-schedules", "problem", "1 schedules are overdue although somebody leads: nightly")
+    ]
+    assert facts()["scheduler-lease-until"].endswith("+00:00")
 
 
 def test_a_file_in_another_journal_mode_is_a_problem(path: Path) -> None:

@@ -67,11 +67,10 @@ async def checks(
             "not carry LISTEN, a network file system)",
         )
     now = SystemClock().now() + round(offset * 1_000_000)
-    async with aclosing(_queues(store, limits, now)) as found:
-        async for each in found:
-            yield each
-    for finding in await _schedules(store, now):
-        yield finding
+    for looking in (_queues(store, limits, now), _schedules(store, now)):
+        async with aclosing(looking) as found:
+            async for each in found:
+                yield each
 
 
 async def _round_trip(store: Store) -> float:
@@ -142,13 +141,14 @@ async def _lapsed(store: Store, name: str, outbox: bool, now: int, limits: Limit
     return sum(job.deadline is not None and job.deadline < end for job in held)
 
 
-async def _schedules(store: Store, now: int) -> list[Finding]:
+async def _schedules(store: Store, now: int) -> AsyncGenerator[Finding | tuple[str, object], None]:
     schedules = await store.schedules()
-    if not schedules:
-        return []
-    is_led = any(lock.name == SCHEDULER_LOCK for lock in await store.locks())
+    leases = [lock for lock in await store.locks() if lock.name == SCHEDULER_LOCK]
+    yield "schedules", len(schedules)
+    yield "scheduler-lease-until", leases[0].expires_at if leases else None
     late = [each.name for each in schedules if each.next_fire_at < numbers.to_datetime(now - OVERDUE)]
-    return list(_of_schedules(len(schedules), late, is_led))
+    for finding in _of_schedules(len(schedules), late, bool(leases)) if schedules else ():
+        yield finding
 
 
 def _of_schedules(count: int, late: list[str], is_led: bool) -> Iterator[Finding]:
