@@ -137,7 +137,7 @@ class FaultyStore(Store):
 
     def __init__(self, *, turns: int = 0, poll_interval: float = 5) -> None:
         super().__init__(self._connected, name="faulty://", random=seeded(), poll_interval=poll_interval)
-        self.clock = ManualClock()
+        self.clock = self._clock = ManualClock()  # the second is where engines that may be given one have it
         self.wire = Wire(turns)
         self.mem = WiredEngine(self.clock, self.wire)
 
