@@ -1,6 +1,7 @@
 """Jobs by the operations of the engine's queue, on a plain connection: rows as they come to stand, not as made up."""
 
 import sqlite3
+from collections.abc import Sequence
 
 from alkstore.engine import Claimed, Fail, JobFilter, JobRecord, NewJob, Settle
 from alkstore_sqlite import queue
@@ -53,7 +54,7 @@ def killed(connection: sqlite3.Connection, job: NewJob | None = None, *, now: in
     return job_of(connection, record.id, record.queue)
 
 
-def settle(connection: sqlite3.Connection, *settles: Settle, now: int = 0) -> list[int | None]:
+def settle(connection: sqlite3.Connection, *settles: Settle, now: int = 0) -> Sequence[int | None]:
     return perform(connection, queue.settle(settles, now)).result
 
 
