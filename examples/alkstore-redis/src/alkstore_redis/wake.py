@@ -11,7 +11,7 @@ from alkstore_redis.state import DRIVER, Area, State
 
 __all__ = ["Listener", "Wakes"]
 
-PAUSES: Final = (0.02, 0.1, 0.5, 2.0)
+PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Seconds before the first, second, … attempt to connect again; the last for all after it. Times 0.5 to 1.5."""
 
 
