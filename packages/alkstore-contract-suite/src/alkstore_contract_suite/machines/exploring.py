@@ -174,6 +174,7 @@ def _needs(step: Step) -> Sequence[str]:
     return [
         *(["multi_process"] if step.get("on") == "b" else []),
         *(["durable"] if step["do"] == "end" else []),
+        *(["listen"] if step["do"] == "listen" else []),
     ]
 
 

@@ -1,6 +1,6 @@
 """Steps on wakes."""
 
-from alkstore import WakeReceiver
+from alkstore import InvalidArgument, WakeReceiver
 from alkstore_contract_suite.machines.stage import Absent, Stage, operation
 from alkstore_contract_suite.machines.trace import Step
 from alkstore_contract_suite.model.allowed import Raised, just
@@ -20,7 +20,11 @@ async def _notify(stage: Stage, step: Step) -> bool:
 @operation("listen")
 async def _listen(stage: Stage, step: Step) -> bool:
     channel, store = step["channel"], await stage.store(step.get("on", "a"))
-    receiver = await store.listen(channel)
+    try:
+        receiver = await store.listen(channel)
+    except InvalidArgument as error:
+        # Without the capability; that who declares it can listen is other rows' to see.
+        raise Absent(step["as"]) from error
     stage.give(step, receiver, None, store)
     stage.ears.open(step["as"], channel)
     return True
