@@ -17,12 +17,12 @@ from alkstore.queue import Queue
 from alkstore.records import JobState
 from alkstore.values import Job
 
-__all__ = ["dead"]
+__all__ = ["dead", "list_", "purge", "redrive", "show"]
 
 PAGE: Final = 1_000
 """Dead jobs that are read, and redriven, at once."""
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group(short_help="Look at dead jobs, redrive or purge them.")
@@ -102,7 +102,7 @@ def _indent(text: str) -> None:
 @click.argument("ids", type=int, nargs=-1, metavar="[JOB]...")
 @click.option("--all", "everything", is_flag=True, help="All of them; it asks first.")
 @click.option("--error", metavar="TEXT", help="All whose error contains this; it asks first.")
-@yes_option
+@_yes_option
 @outbox_option
 @storage_options
 @json_option
@@ -148,7 +148,7 @@ async def _redrive_all(queue: Queue, error: str | None) -> int:
 @click.argument("queue")
 @click.option("--older-than", type=SECONDS, help="Those that died longer ago than this.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
-@yes_option
+@_yes_option
 @outbox_option
 @storage_options
 @json_option

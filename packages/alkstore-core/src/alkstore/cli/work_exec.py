@@ -17,7 +17,7 @@ import click
 from alkstore.values import Job
 from alkstore.worker import Fail, Retry
 
-__all__ = ["DATA_ERROR", "KILL_AFTER", "Program", "program"]
+__all__ = ["DATA_ERROR", "KILL_AFTER", "Program", "program", "surroundings", "verdict"]
 
 DATA_ERROR: Final = 65
 """EX_DATAERR of sysexits.h: the input is wrong, and will be so the next time."""
