@@ -180,6 +180,26 @@ async def test_a_prepared_transaction_holds_back_what_came_after_it(world: Strea
     assert await world.seen("s") == [1, 2]
 
 
+async def test_a_transaction_has_ended_once_others_see_what_it_wrote(world: Streams) -> None:
+    """Its locks go a moment later, which no test can make longer; a reader may not be held back by them (TX-01)."""
+    other = await world.session()
+
+    async def ended(transaction: int) -> bool:
+        ((has_ended,),) = await world.on.fetch(f"SELECT {{schema}}.has_ended('{transaction}'::xid)")
+        return bool(has_ended)
+
+    for end in ("COMMIT", "ROLLBACK"):
+        await other.connection.execute("BEGIN")
+        whole = await other.connection.fetchval("SELECT pg_current_xact_id()::xid::text::bigint")
+        await other.connection.execute("SAVEPOINT s; CREATE TEMPORARY TABLE t (a int)")
+        part = await other.connection.fetchval("SELECT xmin::text::bigint FROM pg_class WHERE relname = 't'")
+        await other.connection.execute("RELEASE s")
+        assert part != whole
+        assert [await ended(whole), await ended(part)] == [False, False]
+        await other.connection.execute(f"DROP TABLE t; {end}")
+        assert [await ended(whole), await ended(part)] == [True, True]
+
+
 async def test_readers_wait_for_nobody(world: Streams) -> None:
     await world.publish("s", "s")
     other = await world.session()

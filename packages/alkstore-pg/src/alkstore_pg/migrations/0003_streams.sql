@@ -86,6 +86,17 @@ BEGIN
 END
 $alkstore$;
 
+-- Whether a transaction that has held its lock just now has ended: what it wrote is visible to the next statement. The
+-- number carries 32 bits; those who hold locks are near the newest.
+CREATE FUNCTION {schema}.has_ended(locked xid) RETURNS boolean
+LANGUAGE sql VOLATILE
+AS $alkstore$
+    SELECT coalesce(pg_xact_status((
+        newest.id + ((locked::text::bigint - newest.id + 2147483648) & 4294967295) - 2147483648
+    )::text::xid8) <> 'in progress', false)
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) AS newest(id)
+$alkstore$;
+
 -- The greatest value up to which nothing of a stream can change any more, and whether an open transaction is the reason
 -- that it is not greater. With ``own`` the caller's own transaction does not count. The steps must be statements of
 -- their own, and whatever uses the bound a later one: each has a snapshot, and a value that was drawn before the first
@@ -112,14 +123,26 @@ BEGIN
     END IF;
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO bound FROM {schema}.event_offset;
     is_held := false;
-    floors := ARRAY(
-        SELECT l.objid::bigint
+    WITH locks AS MATERIALIZED (
+        SELECT l.locktype, l.virtualtransaction AS holder, l.classid, l.objid, l.objsubid, l.pid, l.transactionid
         FROM pg_locks AS l
-        WHERE l.locktype = 'advisory' AND l.classid IN (class, class_of_all) AND l.objsubid = 2
+        WHERE (
+            l.locktype = 'advisory' AND l.classid IN (class, class_of_all) AND l.objsubid = 2
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
             -- A prepared transaction has no pid.
             AND NOT (own AND l.pid IS NOT DISTINCT FROM pg_backend_pid())
-    );
+        ) OR (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted)
+    )
+    SELECT coalesce(array_agg(f.objid::bigint), '{}') INTO floors
+    FROM locks AS f
+    WHERE f.locktype = 'advisory'
+        -- A transaction that has ended is seen by others a moment before it lets go of its locks. Whoever sees its jobs
+        -- must see its events.
+        AND NOT coalesce((
+            SELECT bool_and({schema}.has_ended(t.transactionid))
+            FROM locks AS t
+            WHERE t.locktype = 'transactionid' AND t.holder = f.holder
+        ), false);
     IF cardinality(floors) > 0 THEN
         -- A lock carries the low 32 bits of a floor that is at most what was given by now.
         SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO latest FROM {schema}.event_offset;
