@@ -56,7 +56,7 @@ async def _drain(work: Sequence[Lane]) -> int:
 async def _next(plan: "Plan") -> int | None:
     """The earliest instant at which a pending job becomes ready; what has expired is no more."""
     engine, found = plan.store._engine, []
-    for name in {job.queue.name for job in plan.jobs}:
+    for name in {each.queue.name for each in plan.assignments}:
         await engine.sweep_jobs(name)
         after = 0
         while page := await engine.find_jobs(

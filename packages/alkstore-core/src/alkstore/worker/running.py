@@ -20,7 +20,7 @@ from alkstore.worker.outcome import Counts, Tally
 from alkstore.worker.settling import Settling
 from alkstore.worker.signals import listening
 
-__all__ = ["Job", "Plan", "lanes", "run"]
+__all__ = ["Assignment", "Plan", "lanes", "run"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
 
@@ -35,7 +35,7 @@ TIDYING: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Assignment:
     """What a worker does with one queue.
 
     Attributes:
@@ -57,7 +57,7 @@ class Plan:
 
     Attributes:
         store: Where the jobs are.
-        jobs: Its queues and outboxes.
+        assignments: Its queues and outboxes.
         fires_schedules: Whether it leads the schedules when nobody else does.
         prefetch: Jobs claimed for each that may run.
         grace: Seconds that handlers have at a stop.
@@ -65,7 +65,7 @@ class Plan:
     """
 
     store: Store
-    jobs: Sequence[Job]
+    assignments: Sequence[Assignment]
     fires_schedules: bool
     prefetch: int
     grace: float
@@ -118,14 +118,14 @@ async def lanes(
     """Give the lanes with what they share; in the end let what runs end, within the grace."""
     store = plan.store
     keeper = Keeper(store)
-    size = sum(job.concurrency for job in plan.jobs) or 1
+    size = sum(each.concurrency for each in plan.assignments) or 1
     threads = ThreadPoolExecutor(size, thread_name_prefix="alkstore-handler")
     setting = Setting(store, token, keeper, Settling(store, tally), threads, contextvars.copy_context())
     with store._running():
         keeping = asyncio.ensure_future(keeper.run())
         work = [
-            Lane(setting, job.queue, job.select, concurrency=job.concurrency, prefetch=plan.prefetch)
-            for job in plan.jobs
+            Lane(setting, each.queue, each.select, concurrency=each.concurrency, prefetch=plan.prefetch)
+            for each in plan.assignments
         ]
         try:
             yield work
@@ -174,15 +174,15 @@ async def _tidy(plan: Plan, token: StopToken) -> None:
     """Let expired and long dead rows go, again and again; a failure waits for the next time."""
     store = plan.store
     while not token.is_cancelled:
-        for job in plan.jobs:
+        for each in plan.assignments:
             try:
-                await store._engine.sweep_jobs(job.queue.name)
+                await store._engine.sweep_jobs(each.queue.name)
                 if plan.keep_dead is not None:
-                    await store._engine.purge_jobs(job.queue.name, plan.keep_dead)
+                    await store._engine.purge_jobs(each.queue.name, plan.keep_dead)
             except Closed:
                 return
             except DatabaseError as error:
-                LOGGER.warning("%s could not be tidied: %s", job.title, error)
+                LOGGER.warning("%s could not be tidied: %s", each.title, error)
         # Not all workers of a fleet at the same time.
         await store._rest(TIDYING * store._random.uniform(0.5, 1.0), token)
         if store._state != "open":
@@ -190,5 +190,5 @@ async def _tidy(plan: Plan, token: StopToken) -> None:
 
 
 def _titles(plan: Plan) -> str:
-    titles: Iterable[str] = (job.title for job in plan.jobs)
+    titles: Iterable[str] = (each.title for each in plan.assignments)
     return ", ".join((*titles, *(("schedules",) if plan.fires_schedules else ())))

@@ -12,7 +12,7 @@ from alkstore.store import Store
 from alkstore.worker.handler import Handler, Selector, compiled, handle
 from alkstore.worker.idle import run_until_idle
 from alkstore.worker.outcome import Counts
-from alkstore.worker.running import Job, Plan, run
+from alkstore.worker.running import Assignment, Plan, run
 
 __all__ = ["Worker"]
 
@@ -74,12 +74,12 @@ class Worker:
         if not isinstance(store, Store):
             raise InvalidArgument(f"a worker needs a Store, got {show(store)}")
         self._store = store
-        self._jobs = self._looked_at(queues, outboxes, dict(resources or {}), concurrency)
-        if not self._jobs and not schedules:
+        self._assignments = self._looked_at(queues, outboxes, dict(resources or {}), concurrency)
+        if not self._assignments and not schedules:
             raise InvalidArgument("a worker needs a handler for a queue or an outbox, or schedules=True")
         self._plan = Plan(
             store,
-            self._jobs,
+            self._assignments,
             fires_schedules=schedules,
             prefetch=numbers.integer(prefetch, "prefetch", least=1),
             grace=max(numbers.duration(grace, "grace"), 0) / 1_000_000,
@@ -93,7 +93,7 @@ class Worker:
         return self._store
 
     def __repr__(self) -> str:
-        return f"<Worker of {', '.join(job.title for job in self._jobs) or 'schedules'}>"
+        return f"<Worker of {', '.join(each.title for each in self._assignments) or 'schedules'}>"
 
     async def run(self, stop: StopToken | None = None, *, signals: bool = True) -> Counts:
         """Work until told to stop, or until the store closes.
@@ -137,7 +137,7 @@ class Worker:
 
     def _looked_at(
         self, queues: Handlers, outboxes: Handlers, resources: Mapping[type, object], concurrency: int
-    ) -> list[Job]:
+    ) -> list[Assignment]:
         numbers.integer(concurrency, "concurrency", least=1)
         for type_, resource in resources.items():
             if not isinstance(type_, type):
@@ -149,19 +149,21 @@ class Worker:
         ]
         for name, given in _items(outboxes, "outboxes"):
             found.append((f"outbox {name!r}", self._store.outbox(name)._queue, given))
-        return [self._job(title, queue, given, resources, concurrency) for title, queue, given in found]
+        return [
+            self._assignment(title, queue, given, resources, concurrency) for title, queue, given in found
+        ]
 
-    def _job(
+    def _assignment(
         self,
         title: str,
         queue: Queue,
         given: Callable[..., object] | Handler,
         resources: Mapping[type, object],
         concurrency: int,
-    ) -> Job:
+    ) -> Assignment:
         handler = handle(given)
         select: Selector = compiled(handler, f"handler of {title}", self._store, resources)
-        return Job(title, queue, select, handler.concurrency or concurrency)
+        return Assignment(title, queue, select, handler.concurrency or concurrency)
 
 
 class _Once:
