@@ -149,6 +149,27 @@ def test_the_contract_is_judged_by_verdict_and_code(
     assert (judged.is_green, judged.text) == outcome
 
 
+def test_what_failed_is_named_with_the_end_of_what_was_told(tmp_path: Path) -> None:
+    report = tmp_path / "unit.xml"
+    failed = '<testcase classname="tests.test_a" name="test_b"><failure message="short">first\nlast</failure></testcase>'
+    broken = '<testcase classname="tests.test_a" name="test_c"><error message="no fixture"/></testcase>'
+    counts = 'tests="3" failures="1" errors="1" skipped="0"'
+    report.write_text(
+        f"<testsuites><testsuite {counts}><testcase name='good'/>{failed}{broken}</testsuite></testsuites>",
+        "utf-8",
+    )
+
+    judged = devtasks.judge_unit(1, report)
+
+    assert judged.details.splitlines() == [
+        "failure: tests.test_a::test_b",
+        "first",
+        "last",
+        "error: tests.test_a::test_c",
+        "no fixture",
+    ]
+
+
 def test_a_run_without_a_report_is_red(tmp_path: Path) -> None:
     absent = tmp_path / "absent"
 

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 GREEN, RED, NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 REPORTS = ROOT / "reports"
+DETAIL_LINES = 30
 PASSED_ON = {"demo", "soak"}
 """Tasks with options of their own, --help among them: the parser here must not see them."""
 
@@ -27,6 +28,8 @@ class Outcome:
 
     is_green: bool
     text: str
+    details: str = ""
+    """What failed and how: shown again just above the verdict, since of a long log often only the end is kept."""
 
 
 def main(arguments: list[str]) -> int:
@@ -45,6 +48,9 @@ def main(arguments: list[str]) -> int:
         return INTERRUPTED
     is_green = all(outcome.is_green for outcome in outcomes)
     verdict = f"verdict: {'green' if is_green else 'red'} — {', '.join(outcome.text for outcome in outcomes)}"
+    for outcome in outcomes:
+        if outcome.details:
+            print(outcome.details)
     # The demo's output may be read by a machine (--json); it alone stands on its standard output.
     print(verdict, file=sys.stderr if task == "demo" else sys.stdout)
     return GREEN if is_green else RED
@@ -85,12 +91,22 @@ def judge_unit(code: int, report: Path) -> Outcome:
     """Judge a run by pytest's exit code, and count by its report."""
     if not report.exists():
         return Outcome(False, f"the unit tests did not run (pytest ended with code {code})")
-    counts = ElementTree.parse(report).getroot()[0].attrib
+    suite = ElementTree.parse(report).getroot()[0]
+    counts = suite.attrib
     bad = int(counts["failures"]) + int(counts["errors"])
     good = int(counts["tests"]) - bad - int(counts["skipped"])
     if code == 0 and good:
         return Outcome(True, f"{good} unit tests passed")
-    return Outcome(False, f"{bad} of {good + bad} unit tests failed (pytest ended with code {code})")
+    text = f"{bad} of {good + bad} unit tests failed (pytest ended with code {code})"
+    return Outcome(False, text, "\n".join(_failures(suite)))
+
+
+def _failures(suite: ElementTree.Element) -> Iterator[str]:
+    """Each test that failed by its name, with the last lines of what pytest told about it."""
+    for case in suite.iter("testcase"):
+        for told in [*case.iter("failure"), *case.iter("error")]:
+            lines = (told.text or told.get("message") or "").splitlines()[-DETAIL_LINES:]
+            yield "\n".join([f"{told.tag}: {case.get('classname')}::{case.get('name')}", *lines])
 
 
 def _selftest(python: Path) -> Outcome:
