@@ -184,6 +184,28 @@ async def test_what_a_child_told_before_it_was_killed_is_heard(ctx: Context, sta
     assert [first, *rest] == list(range(1 + len(rest)))
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells of the end of others' children")
+async def test_what_a_child_told_is_heard_though_it_was_asked_for_more_after_its_end(
+    ctx: Context, standin: Any
+) -> None:
+    child = await ctx.process()
+    _ = child.start(standin.echo)
+    child.tell("begun")
+    assert await child.hear() == "begun"
+    child.tell("asked")
+    # Blocking on purpose: the case's loop is to be late, as on a busy machine.
+    assert select.select([child._forked.channel], [], [], GONE_WITHIN)[0]
+    end = os.pidfd_open(child.pid)
+    os.kill(child.pid, signal.SIGKILL)
+    assert select.select([end], [], [], GONE_WITHIN)[0]
+    os.close(end)
+
+    child.tell("too late")
+    await child.kill()
+
+    assert child.heard() == ["asked"]
+
+
 async def test_a_stop_and_a_return_are_clean_ends(ctx: Context) -> None:
     stopped, left = await ctx.processes(2)
 

@@ -214,7 +214,12 @@ class Child:
         """Wait until the process is there."""
         async with self._limited("begin"):
             self.pid = await self._number()
-            reader, self._writer = await asyncio.open_unix_connection(sock=self._forked.channel)
+            reader, self._receiving = await asyncio.open_unix_connection(sock=self._forked.channel)
+            # Apart: a write to a process that has been killed ends what it is written to, and what the process had told
+            # before may still have to be read.
+            _, self._writer = await asyncio.open_unix_connection(sock=self._forked.channel.dup())
+            assert isinstance(self._writer.transport, asyncio.Transport)
+            self._writer.transport.pause_reading()
         self._listening = asyncio.create_task(self._listen(reader))
 
     async def open(self, now: datetime, options: dict[str, Any]) -> None:
@@ -245,9 +250,10 @@ class Child:
                 self._processes.signal(self.pid, signal.SIGKILL)
                 async with self._limited("end"):
                     await self._listening
-                self._writer.close()
-                with suppress(OSError):  # the end of a process that was killed
-                    await self._writer.wait_closed()
+                for writer in (self._writer, self._receiving):
+                    writer.close()
+                    with suppress(OSError):  # the end of a process that was killed
+                        await writer.wait_closed()
         finally:
             self._forked.channel.close()
             self._forked.stderr.close()
