@@ -214,8 +214,8 @@ the same way, and takes as many hops: one for a call, with BEGIN IMMEDIATE and C
 statements. A claim is the look at what time has changed, and the claim. By 100, both sides await 100 acks together: the
 store's land in one commit, and each is told whether it landed; the driver's are a task each too, which one `executemany`
 in one commit answers, and it only counts them. Every job has an ack of its own in the contract, because each has an end of
-its own; "acks a list by one call" is a driver that has one end for all 100, and no task. Jobs of a batch after the first
-are inserted nine by one statement on both sides. In a crowd, 64 tasks call enqueue (publish) again and again, and the
+its own; "acks a list by one call" is a driver that has one end for all 100, and no task. Jobs of a batch are inserted by one
+statement on both sides, which commits by itself. In a crowd, 64 tasks call enqueue (publish) again and again, and the
 driver runs their calls one after the other on its one connection.
 """
 

@@ -23,6 +23,7 @@ from alkstore import statements
 from alkstore.payload import encode
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.connection import Connection
+from alkstore_sqlite.pack import pack
 from alkstore_sqlite.surroundings import prepare_writer
 
 __all__ = ["Bare", "Blind", "Durability", "Listed", "Ours", "Side", "Stepwise"]
@@ -108,19 +109,6 @@ def _now() -> int:
     return time.time_ns() // 1_000
 
 
-def _insert_many(data: list[bytes]) -> Steps[range]:
-    first_row = queue, _, *common = _row(data[0], _now())
-    ((first,),) = yield QUEUE["insert"], first_row, "id"
-    ids = range(first, first + len(data))
-    pairs = [value for pair in zip(data[1:], ids[1:], strict=True) for value in pair]
-    end = len(pairs) - len(pairs) % 18
-    nines = [(queue, pairs[at], *common, *pairs[at + 1 : at + 18]) for at in range(0, end, 18)]
-    yield QUEUE["insert_nine"], nines, "many"
-    ones = [(queue, pairs[at], *common, pairs[at + 1]) for at in range(end, len(pairs), 2)]
-    yield QUEUE["insert_next"], ones, "many"
-    return ids
-
-
 def _claim(count: int) -> Steps[Rows]:
     now = _now()
     stirred = yield QUEUE["is_stirred"], (NAME, now), "rows"
@@ -142,11 +130,15 @@ def _append(data: list[bytes]) -> Steps[int]:
     now = _now()
     yield STREAM["grow"], (NAME, len(data)), "rows"
     ((stream, head),) = yield STREAM["find"], (NAME,), "rows"
-    rows = [(stream, head - len(data) + at, None, each, b"{}", now) for at, each in enumerate(data, 1)]
-    if len(rows) == 1:
-        yield STREAM["append"], rows[0], "rows"
+    if len(data) == 1:
+        yield STREAM["append"], (stream, head, None, data[0], b"{}", now), "rows"
     else:
-        yield STREAM["append"], rows, "many"
+        payloads, places = pack(data)
+        yield (
+            STREAM["append_alike"],
+            (stream, head - len(data), None, payloads, b"{}", now, places),
+            "rows",
+        )
     return int(head)
 
 
@@ -227,7 +219,11 @@ class Bare:
         return (await self._db.execute(QUEUE["insert"], _row(encode(PAYLOAD), _now()))).lastrowid
 
     async def enqueue_many(self, count: int) -> object:
-        return await self.run(_insert_many([encode(PAYLOAD) for _ in range(count)]))
+        queue, _, *common = _row(b"", _now())
+        payloads, places = pack([encode(PAYLOAD) for _ in range(count)])
+        added = await self._db.execute(QUEUE["insert_alike"], (queue, payloads, *common, places))
+        last = added.lastrowid or 0
+        return range(last - count + 1, last + 1)
 
     async def claim(self, count: int) -> Rows:
         return await self.run(_claim(count))

@@ -136,7 +136,10 @@ class SqliteEngine:
     # ------------------------------------------------------------ jobs
 
     def insert_jobs(self, jobs: Sequence[NewJob]) -> Answer[Sequence[int]]:
-        return self._writer.do(Work(partial(_queue.insert, jobs), is_single=len(jobs) == 1))
+        if len(jobs) == 1:
+            return self._writer.do(Work(partial(_queue.insert, jobs), is_single=True))
+        alike = _queue.together(jobs) if jobs else None
+        return self._writer.do(Work(partial(_queue.insert, alike or jobs), is_single=alike is not None))
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         return await self._readers.run(lambda: _queue.find(queue, where))

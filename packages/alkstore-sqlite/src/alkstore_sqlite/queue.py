@@ -36,8 +36,9 @@ from alkstore_sqlite.connection import (
     make_change,
     make_statement,
 )
+from alkstore_sqlite.pack import fits, pack, pack_by_id, portions
 
-__all__ = ["claim", "count", "find", "insert", "names", "purge", "settle", "sweep"]
+__all__ = ["claim", "count", "find", "insert", "names", "purge", "settle", "sweep", "together"]
 
 _SQL: Final = statements.load("alkstore_sqlite", "queue")
 
@@ -58,7 +59,7 @@ FIND: Final[Mapping[JobState | None, str]] = {
 
 INSERT: Final = _SQL["insert"]
 INSERT_NEXT: Final = _SQL["insert_next"]
-INSERT_NINE: Final = _SQL["insert_nine"]
+INSERT_ALIKE: Final = _SQL["insert_alike"]
 IS_STIRRED: Final = _SQL["is_stirred"]
 FIRST: Final = _SQL["first_in_line"]
 HOLD: Final = _SQL["hold"]
@@ -100,19 +101,25 @@ def insert(
     """Insert all or nothing; ``scheduled_for`` has the boundary of each job that a schedule fires."""
     if not jobs:
         return Change(())
-    boundaries: Sequence[int | None] = scheduled_for or (None,) * len(jobs)
-    row = _new_row(jobs[0], now, boundaries[0])
-    ((first,),) = yield make_statement(Statement, (INSERT, row, False, ID))
     if len(jobs) == 1:
+        row = _new_row(jobs[0], now, scheduled_for[0] if scheduled_for else None)
+        ((first,),) = yield make_statement(Statement, (INSERT, row, False, ID))
         return make_change(Change, ((first,), (_wake(jobs[0].queue),)))
-    # Nobody else draws ids while we hold the write lock.
-    ids = range(first, first + len(jobs))
-    nines, ones = _next_rows(jobs[1:], now, boundaries[1:], ids[1:])
-    if nines:
-        yield Statement(INSERT_NINE, nines, True)
-    if ones:
-        yield Statement(INSERT_NEXT, ones, True)
-    return Change(ids, _woken([jobs[0].queue] if isinstance(jobs, AlikeJobs) else [job[0] for job in jobs]))
+    alike = None if scheduled_for else together(jobs)
+    if alike is not None:
+        ids = yield from _insert_alike(alike, now)
+        return make_change(Change, (ids, (_wake(alike.pattern.queue),)))
+    return Change((yield from _insert_kinds(jobs, now, scheduled_for)), _woken([job[0] for job in jobs]))
+
+
+def together(jobs: Sequence[NewJob]) -> AlikeJobs | None:
+    """Give jobs as alike if they are and one statement may insert them all; compared column by column, they cost less."""
+    if not isinstance(jobs, AlikeJobs):
+        queues, payloads, *rest = zip(*jobs, strict=True)
+        if not all(column.count(column[0]) == len(jobs) for column in (queues, *rest)):
+            return None
+        jobs = AlikeJobs(jobs[0], payloads)
+    return jobs if fits(jobs.payloads) else None
 
 
 def find(queue: str, where: JobFilter) -> Steps[list[JobRecord]]:
@@ -253,45 +260,30 @@ def _new_row(job: NewJob, now: int, scheduled_for: int | None = None) -> tuple[o
     return queue, payload, headers, priority, run_at, expires_at, most, window, base, now, scheduled_for
 
 
-def _alike(jobs: Sequence[NewJob]) -> AlikeJobs | None:
-    """Give jobs as alike if they are: compared column by column, they cost less than one by one."""
-    if isinstance(jobs, AlikeJobs):
-        return jobs
-    queues, payloads, *rest = zip(*jobs, strict=True)
-    if all(column.count(column[0]) == len(jobs) for column in (queues, *rest)):
-        return AlikeJobs(jobs[0], payloads)
-    return None
+def _insert_alike(jobs: AlikeJobs, now: int) -> Steps[range]:
+    queue, _, *common = _new_row(jobs.pattern, now)
+    payloads, places = pack(jobs.payloads)
+    ((last,),) = yield make_statement(
+        Statement, (INSERT_ALIKE, (queue, payloads, *common, places), False, ID)
+    )
+    return range(last - len(jobs) + 1, last + 1)  # nobody else draws ids while we hold the write lock
 
 
-def _kinds(
-    jobs: Sequence[NewJob], boundaries: Sequence[int | None], ids: Sequence[int]
-) -> Iterable[tuple[NewJob, int | None, list[Any]]]:
-    """Sort jobs by what they share: for each kind one of them, its boundary, and the payloads and ids of all in turn."""
-    alike = _alike(jobs) if boundaries.count(None) == len(jobs) else None
-    if alike is not None:
-        return [(alike.pattern, None, [x for pair in zip(alike.payloads, ids, strict=True) for x in pair])]
-    kinds: dict[tuple[object, ...], tuple[NewJob, int | None, list[Any]]] = {}
-    for job, boundary, id in zip(jobs, boundaries, ids, strict=True):
-        key = (job[0], job[2:], boundary)
-        kind = kinds.get(key)
-        if kind is None:
-            kind = kinds[key] = (job, boundary, [])
-        kind[2].extend((job[1], id))
-    return kinds.values()
-
-
-def _next_rows(
-    jobs: Sequence[NewJob], now: int, boundaries: Sequence[int | None], ids: Sequence[int]
-) -> tuple[list[Row], list[Row]]:
-    """Give the parameters of `insert_nine` for jobs that are alike but for their payloads, and of `insert_next` for the rest."""
-    nines: list[Row] = []
-    ones: list[Row] = []
-    for job, boundary, pairs in _kinds(jobs, boundaries, ids):
-        queue, _, *common = _new_row(job, now, boundary)
-        end = len(pairs) - len(pairs) % 18  # nine payloads, nine ids
-        nines += [(queue, pairs[at], *common, *pairs[at + 1 : at + 18]) for at in range(0, end, 18)]
-        ones += [(queue, pairs[at], *common, pairs[at + 1]) for at in range(end, len(pairs), 2)]
-    return nines, ones
+def _insert_kinds(
+    jobs: Sequence[NewJob], now: int, scheduled_for: Sequence[int | None]
+) -> Steps[Sequence[int]]:
+    boundaries = scheduled_for or (None,) * len(jobs)
+    ((first,),) = yield Statement(INSERT, _new_row(jobs[0], now, boundaries[0]), tells=ID)
+    ids = range(first, first + len(jobs))
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for at, (job, boundary) in enumerate(zip(jobs, boundaries, strict=True)):
+        kinds.setdefault((job[0], job[2:], boundary), []).append(at)
+    for places in kinds.values():
+        queue, _, *common = _new_row(jobs[places[0]], now, boundaries[places[0]])
+        for portion in portions((ids[at], jobs[at].payload) for at in places if at):
+            payloads, found = pack_by_id(portion)
+            yield Statement(INSERT_NEXT, (queue, payloads, *common, found))
+    return ids
 
 
 def _record(row: Row) -> JobRecord:

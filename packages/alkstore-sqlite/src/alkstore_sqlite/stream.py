@@ -12,6 +12,7 @@ from typing import Final
 from alkstore import statements
 from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
 from alkstore_sqlite.connection import Change, Row, Statement, Steps, Tells, Woken
+from alkstore_sqlite.pack import fits, pack
 
 __all__ = [
     "append",
@@ -42,10 +43,15 @@ def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]
     ids: dict[str, int] = {}
     last: dict[str, int] = {}
     woken: list[Woken] = []
-    for stream, count in Counter(event.stream for event in events).items():
+    for stream, count in Counter([event.stream for event in events]).items():
         ids[stream], grown = yield from _grow(stream, count)
         last[stream] = grown - count
         woken.append(Woken(Topic(STREAM, stream), grown))
+    if len(ids) == 1 and len(events) > 1 and _are_alike(events):
+        stream, key, _, headers = events[0]
+        before, (payloads, places) = last[stream], pack([event.payload for event in events])
+        yield Statement(_SQL["append_alike"], (ids[stream], before, key, payloads, headers, now, places))
+        return Change(range(before + 1, before + len(events) + 1), woken)
     given: list[int] = []
     rows: list[Row] = []
     for stream, key, payload, headers in events:
@@ -57,6 +63,12 @@ def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]
     elif rows:
         yield Statement(_SQL["append"], rows, is_many=True)
     return Change(given, woken)
+
+
+def _are_alike(events: Sequence[NewEvent]) -> bool:
+    """Whether events of one stream differ in their payloads alone, and one statement may append them all."""
+    _, keys, payloads, headers = zip(*events, strict=True)
+    return keys.count(keys[0]) == headers.count(headers[0]) == len(events) and fits(payloads)
 
 
 def _grow(stream: str, count: int) -> Steps[tuple[int, int]]:

@@ -14,6 +14,13 @@ SELECT id, head FROM alkstore_stream WHERE name = ?1;
 -- Put one event at its offset.
 INSERT INTO alkstore_event (stream, offset, key, payload, headers, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 
+-- name: append_alike
+-- Put events at the offsets behind ?2 that are alike but for their payloads: all of them stand joined in ?4, and ?7 tells
+-- where each is, as pack.py makes it.
+INSERT INTO alkstore_event (stream, offset, key, payload, headers, created_at)
+SELECT ?1, ?2 + key + 1, ?3, SUBSTR(?4, value >> 32, value & 4294967295), ?5, ?6
+FROM JSON_EACH(?7);
+
 -- name: read
 -- One page of a stream.
 SELECT offset, key, payload, headers, created_at
