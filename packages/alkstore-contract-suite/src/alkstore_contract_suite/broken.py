@@ -1,11 +1,11 @@
-"""The self-test: engines that are wrong in exactly one way, each of which a row must find.
+"""Engines that are wrong in exactly one way, each of which a row must find, and one of them tried on rows.
 
 The broken engines live beside the suite's source, in ``tests/mutants``; only a checkout has them.
 """
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,13 @@ from types import ModuleType
 from typing import Final, Protocol, TypeAlias, cast
 
 from alkstore_contract_suite.backends import Backends
-from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.factory import EngineColumn, StoreFactory
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case, Selection, plan, settled
 from alkstore_contract_suite.row import Row
 from alkstore_contract_suite.running import Limits, run
 
-__all__ = ["Kill", "Mutant", "load", "selftest", "table", "tried"]
+__all__ = ["MOST_ROWS", "Kill", "Mutant", "elsewhere", "load", "red", "strays", "tried"]
 
 FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
 
@@ -33,6 +32,9 @@ LIMITS: Final = Limits(case=3.0, soon=0.2)
 PROCESS_LIMITS: Final = Limits(case=9.0, soon=1.0)
 """The same where processes take turns on the machine."""
 
+MOST_ROWS: Final = 8
+"""A fault that more rows find is in something that they all need, and proves none of them."""
+SURVIVED: Final = "SURVIVED"
 
 Outcomes: TypeAlias = dict[tuple[str, str], list[tuple[str, Outcome]]]
 """By row and test: the modes that were run, and what came out."""
@@ -54,13 +56,26 @@ class Mutant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Whether one claim about a mutant holds: that a row, or one test of it, finds the fault."""
+    """Whether a row, or one test of it, finds the fault of a mutant.
+
+    Attributes:
+        test: The test that names the mutant; empty for what a mutant says of a whole row.
+        mode: In which the row failed; empty if it did not.
+        promise: What the failed assertion named; empty if nothing did.
+        how: The same in a line, or why the fault is not found.
+    """
 
     mutant: str
     row: str
     test: str
-    is_killed: bool
     how: str
+    mode: str = ""
+    promise: str = ""
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether an assertion found the fault; an error that the row merely met finds none."""
+        return bool(self.promise)
 
 
 def load() -> tuple[Mutant, Sequence[Mutant]]:
@@ -107,10 +122,31 @@ def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kil
             column = stack.enter_context(mutant.column())
         except Exception as error:  # whatever a mutant meets on planting: core has moved on under it
             how = f"CANNOT BE PLANTED: {type(error).__name__}: {error}"
-            return [Kill(mutant.name, id, "", False, how) for id in mutant.kills]
+            return [Kill(mutant.name, id, "", how) for id in mutant.kills]
         outcomes = _outcomes(mutant, [*naming, *others], column, seed)
     claims = [_kill(mutant, id, "", _of(id, outcomes)) for id in mutant.kills]
     return [*claims, *(_kill(mutant, row.id, row.name, outcomes[row.id, row.name]) for row in naming)]
+
+
+def strays(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:
+    """Run a mutant against all rows of which neither side says anything; gives those that fail on it all the same."""
+    declared = {*mutant.kills, *(row.id for row in rows if mutant.name in row.kills)}
+    others = [row for row in rows if row.id not in declared]
+    with mutant.column() as column:
+        outcomes = _outcomes(mutant, others, column, seed)
+    found = (_kill(mutant, id, "", _of(id, outcomes)) for id in dict.fromkeys(row.id for row in others))
+    return [kill for kill in found if kill.mode]
+
+
+def red(rows: Sequence[Row], honest: Mutant, *, seed: int = 0) -> Mapping[tuple[str, str], str]:
+    """Give the tests that fail on the honest engine, by row and name: they would "find" every fault there is."""
+    with honest.column() as column, closing(Backends("selftest")) as backends:
+        return {
+            (case.row.id, case.row.name): f"{case.mode}: {outcome.reason}"
+            for case in plan(rows, column)
+            if settled(case, column, Selection()) is None
+            and (outcome := _run(backends, column, case, seed, Limits())).status is not Status.PASS
+        }
 
 
 def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed: int) -> Outcomes:
@@ -140,54 +176,10 @@ def _kill(mutant: Mutant, row: str, test: str, outcomes: Sequence[tuple[str, Out
     named = [(mode, outcome) for mode, outcome in failed if outcome.promise]
     if named:
         mode, outcome = named[0]
-        return Kill(mutant.name, row, test, True, f"{mode}: {outcome.promise}")
+        return Kill(mutant.name, row, test, f"{mode}: {outcome.promise}", mode, outcome.promise)
     if failed:
         mode, outcome = failed[0]
-        return Kill(mutant.name, row, test, False, f"DIED OTHERWISE {mode}: {outcome.reason}")
+        return Kill(mutant.name, row, test, f"DIED OTHERWISE {mode}: {outcome.reason}", mode)
     if not outcomes:
-        return Kill(mutant.name, row, test, False, "NOT RUN: no case of this row can run on this engine")
-    return Kill(mutant.name, row, test, False, "SURVIVED")
-
-
-def selftest(rows: Sequence[Row], *, seed: int) -> tuple[Sequence[str], int]:
-    """Try every mutant of the checkout; gives the lines of the kill table and the exit code."""
-    honest, mutants = load()
-    return table(rows, honest, mutants, seed=seed)
-
-
-def table(
-    rows: Sequence[Row], honest: Mutant, mutants: Sequence[Mutant], *, seed: int = 0
-) -> tuple[Sequence[str], int]:
-    """Try mutants; gives the lines of the kill table and the exit code, 0 only if each is found as it claims."""
-    red = _red(rows, honest, seed)
-    # A test that is red on the honest engine would "find" every fault there is.
-    sound = [row for row in rows if (row.id, row.name) not in red]
-    kills = [kill for mutant in mutants for kill in tried(mutant, sound, seed=seed)]
-    alive = [kill for kill in kills if not kill.is_killed]
-    found = {kill.row for kill in kills if kill.is_killed}
-    names = {mutant.name for mutant in mutants}
-    lines = [
-        f"{kill.mutant:<40} {kill.row:<9} {kill.how}" for kill in kills if kill.is_killed and not kill.test
-    ]
-    lines.append("")
-    lines += [f"RED ON THE HONEST ENGINE  {id} {name}: {reason}" for (id, name), reason in red.items()]
-    lines += [f"NOT KILLED  {kill.mutant} by {kill.row} {kill.test}: {kill.how}" for kill in alive]
-    lines += [
-        f"no such mutant: {name} (named by {row.id} {row.name})"
-        for row in rows
-        for name in row.kills
-        if name not in names
-    ]
-    lines.append(f"rows without a kill: {', '.join(id for id in promises() if id not in found) or 'none'}")
-    lines.append(f"{len(mutants)} mutants, {len(kills) - len(alive)} claims hold, {len(alive)} do not")
-    return lines, 1 if alive or red or not mutants else 0
-
-
-def _red(rows: Sequence[Row], honest: Mutant, seed: int) -> dict[tuple[str, str], str]:
-    with honest.column() as column, closing(Backends("selftest")) as backends:
-        return {
-            (case.row.id, case.row.name): f"{case.mode}: {outcome.reason}"
-            for case in plan(rows, column)
-            if settled(case, column, Selection()) is None
-            and (outcome := _run(backends, column, case, seed, Limits())).status is not Status.PASS
-        }
+        return Kill(mutant.name, row, test, "NOT RUN: no case of this row can run on this engine")
+    return Kill(mutant.name, row, test, SURVIVED)

@@ -15,7 +15,7 @@ from alkstore_contract_suite.session import Session
 if TYPE_CHECKING:
     from alkstore_contract_suite.workers import Workers
 
-__all__ = ["Runner", "wanted"]
+__all__ = ["Runner", "cores", "wanted"]
 
 CASES_PER_PROCESS: Final = 100
 """Cases that are worth a process: one costs about as much as five cases of a slow engine."""
@@ -35,10 +35,11 @@ def wanted(config: pytest.Config, cases: int) -> int:
     if config.option.usepdb or config.pluginmanager.hasplugin(COVERAGE) or sys.gettrace() is not None:
         return 1
     # One more than cores: a case of an engine with a disk or a server waits for a fifth of its time.
-    return max(1, min(_cores() + 1, cases // CASES_PER_PROCESS))
+    return max(1, min(cores() + 1, cases // CASES_PER_PROCESS))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Give how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

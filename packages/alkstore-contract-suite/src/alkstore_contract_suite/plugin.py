@@ -79,7 +79,14 @@ def _add_answers(group: pytest.OptionGroup) -> None:
     group.addoption("--alk-list", action="store_true", help="list the rows and their tests")
     group.addoption("--alk-explain", metavar="ROW", help="say everything about a row")
     group.addoption(
-        "--alk-selftest", action="store_true", help="run broken engines against the rows they break"
+        "--alk-selftest",
+        nargs="?",
+        const="declared",
+        choices=("declared", "full"),
+        help="run broken engines against the rows that they break, or against all (full)",
+    )
+    group.addoption(
+        "--alk-mutant", default="*", metavar="NAME", help="only the broken engines of this name: lock-*"
     )
 
 
@@ -105,19 +112,41 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         lines, code = replaying.replay(config, option.alk_replay)
         sys.stdout.write("\n".join(lines) + "\n")
         return code
-    if not (option.alk_list or option.alk_explain or option.alk_selftest):
+    if option.alk_selftest:
+        return _selftest(config)
+    if not (option.alk_list or option.alk_explain):
         return None
-    lines, code = _answer(option.alk_explain, selftest=option.alk_selftest, seed=option.alk_seed or 0)
+    lines, code = _answer(option.alk_explain)
     sys.stdout.write("\n".join(lines) + "\n")
     return code
 
 
-def _answer(pattern: str | None, *, selftest: bool, seed: int) -> tuple[Sequence[str], int]:
-    from alkstore_contract_suite import broken, catalogue, rows
+def _selftest(config: pytest.Config) -> int:
+    from alkstore_contract_suite import jobs, rows, selftest
+
+    option = config.option
+
+    def tell(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    tested = selftest.of_the_checkout(
+        rows.registered(),
+        pattern=option.alk_mutant,
+        seed=option.alk_seed or 0,
+        is_full=option.alk_selftest == selftest.FULL,
+        jobs=option.alk_jobs or jobs.cores(),
+        tell=tell,
+    )
+    if not tested.mutants:
+        raise pytest.UsageError(f"no broken engine is named {option.alk_mutant!r}")
+    return tested.run()
+
+
+def _answer(pattern: str | None) -> tuple[Sequence[str], int]:
+    from alkstore_contract_suite import catalogue, rows
 
     known = rows.registered()
-    if selftest:
-        return broken.selftest(known, seed=seed)
     if pattern is None:
         return catalogue.listing(known), 0
     lines = catalogue.explain(pattern, known)

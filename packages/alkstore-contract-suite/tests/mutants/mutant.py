@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar, cast
 from alkstore import Store
 from alkstore.testing import ManualClock
 from alkstore_contract_suite import CONTRACT_VERSION, broken
+from alkstore_contract_suite.broken import MOST_ROWS
 from alkstore_contract_suite.factory import EngineColumn, Remote, Supported, Unsupported
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
 from alkstore_contract_suite.single_file import SingleFileColumn, SingleFileFactory
@@ -39,9 +40,6 @@ from alkstore_sqlite.engine import SqliteEngine, SqliteStore
 __all__ = ["HONEST", "Patch", "file_factory", "mutant", "registered"]
 
 T = TypeVar("T")
-
-MOST_ROWS: Final = 8
-"""A fault that more rows find is in something that they all need, and proves none of them."""
 
 _MUTANTS: "dict[str, Mutant]" = {}
 

@@ -14,9 +14,9 @@ Errors: an engine raises `DatabaseError` with the driver's exception as its caus
 method names; nothing else. A method that raised before its commit leaves nothing behind.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from alkstore.records import (
     Ack,
@@ -64,6 +64,7 @@ __all__ = [
     "JobFilter",
     "JobRecord",
     "JobState",
+    "ListenerReporting",
     "LockEngine",
     "LockRecord",
     "Names",
@@ -332,6 +333,16 @@ class TransactionEngine(Protocol):
 
         What is still inside when core calls this has used up its five seconds (DUR-06): a flush, a commit, a read. Such a
         call must not outlive this one: it ends with its answer, or with `DatabaseError` of unknown outcome.
+        """
+
+
+@runtime_checkable
+class ListenerReporting(Protocol):
+    """What an engine may have besides, if a connection of its own hears of other processes' commits."""
+
+    def report_listener(self, report: Callable[[str | None], object]) -> None:
+        """Call ``report`` from now on with None whenever that connection has come up, and with the reason when it is lost
+        or cannot be had. It raises nothing. Asked once at most, right after opening.
         """
 
 

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from alkstore import backoff, numbers, payload
 from alkstore.engine import Ack, Fail, Heartbeat, JobRecord, Release, Retry, Settle
 from alkstore.errors import AlkstoreError, ClaimLost, HandleConsumed
+from alkstore.observation import Handling
 from alkstore.renewal import Renewal
 from alkstore.stamps import Duration
 from alkstore.values import Job
@@ -21,6 +23,7 @@ LOGGER: Final = logging.getLogger("alkstore")
 _new_ack: Final[Callable[[type[Ack], tuple[object, ...]], Ack]] = tuple.__new__
 """An ack from its fields in their order: half of the time that the named tuple's own constructor takes."""
 
+UNOBSERVED: Final = nullcontext()
 EXHAUSTED: Final = "attempts used up"
 FAILED: Final = "failed"
 
@@ -38,7 +41,7 @@ class JobHandle:
     a body that settled the handle itself is left at that. Rows: Q-09, Q-15, Q-28.
     """
 
-    __slots__ = ("_consumed", "_deadline", "_hold", "_job", "_keeper", "_record", "_store")
+    __slots__ = ("_consumed", "_deadline", "_handling", "_hold", "_job", "_keeper", "_record", "_store")
 
     def __init__(self, store: "Store", record: JobRecord) -> None:
         self._store = store
@@ -48,6 +51,7 @@ class JobHandle:
         self._deadline = record.deadline or 0
         self._hold: Renewal | None = None
         self._keeper: Keeper | None = None
+        self._handling: Handling  # only once it is observed: claims are not to pay for it
 
     @property
     def job(self) -> Job:
@@ -236,11 +240,15 @@ class JobHandle:
         return (await self._store._writer.settle_jobs((settle,)))[0] is not None
 
     async def __aenter__(self) -> Self:
+        if self._store._observation is not None:
+            self._begin_handling()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._store._observation is not None:
+            self._end_handling(exc)
         if self._consumed is not None:
             return
         if exc is None:
@@ -254,6 +262,23 @@ class JobHandle:
             # A second cancellation must not strand the claim.
             self._consumed = "released"
             await self._quietly(self._store._shielded(self._land(self._release())))
+
+    def _begin_handling(self) -> Handling | None:
+        """Let observers know that a handler begins; None if there are none, or if they know of one around it."""
+        observation = self._store._observation
+        if observation is None or hasattr(self, "_handling"):
+            return None
+        self._handling = observation.handling(self.job)
+        return self._handling
+
+    def _handled(self) -> AbstractContextManager[object]:
+        """As `_begin_handling`, for a block that is the handler."""
+        return self._begin_handling() or UNOBSERVED
+
+    def _end_handling(self, error: BaseException | None) -> None:
+        handling: Handling | None = getattr(self, "_handling", None)
+        if handling is not None:
+            handling.end(error)
 
     def _ack(self) -> Ack:
         record = self._record

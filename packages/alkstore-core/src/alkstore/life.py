@@ -9,7 +9,7 @@ import secrets
 import socket
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from alkstore import names, numbers
 from alkstore.batching import Batcher, unanswered
 from alkstore.claiming import ClaimPump
-from alkstore.engine import Engine, Topic, Watch
+from alkstore.engine import Engine, ListenerReporting, Topic, Watch
 from alkstore.errors import (
     AlkstoreError,
     Closed,
@@ -25,6 +25,10 @@ from alkstore.errors import (
     InvalidArgument,
     show,
 )
+from alkstore.holding import Claims
+from alkstore.observation import Observation, check_observers
+from alkstore.observed import ObservedEngine, ObservedWriter, Writer
+from alkstore.observing import ListenerChanged, Observer
 from alkstore.stamps import Duration
 from alkstore.stop import StopToken
 from alkstore.transaction import OUTSIDE
@@ -66,6 +70,7 @@ class Life:
         wait_timeout: Duration = 30,
         poll_interval: Duration = 5,
         random: random.Random | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """Prepare a store; engines call this, users call an engine's constructor or `alkstore.open`.
 
@@ -76,11 +81,14 @@ class Life:
             wait_timeout: Seconds that anything waits for a transaction or another process (TX-08).
             poll_interval: Seconds between looks when a wake was lost (Q-21).
             random: The source of jitter.
+            observers: Who is told what happens (`alkstore.observing`).
         """
         self._worker_id = _worker_id() if worker_id is None else names.local(worker_id, "worker id")
         self._wait_timeout = _positive(wait_timeout, "wait_timeout")
         self._poll_interval = _positive(poll_interval, "poll_interval")
         self._random = _random(random)
+        self._observation: Observation | None = None
+        self._observe(observers)
         self._connect = connect
         self._label = name
         self._state = "new"
@@ -117,7 +125,14 @@ class Life:
             await self._shielded(self._finish(self._engine.aclose(), CLOSE_LIMIT))
             raise Closed("store")
         traits = self._engine.traits
-        self._writer = Batcher(self._engine) if traits.batches else self._engine
+        observation, claims = self._observation, Claims()
+        if observation is not None:
+            self._report_listener(observation)
+            self._engine = ObservedEngine(self._engine, observation, claims)
+        self._batcher = Batcher(self._engine) if traits.batches else None
+        self._writer: Writer = self._batcher or self._engine
+        if observation is not None:
+            self._writer = ObservedWriter(self._writer, observation, claims)
         self._claims_by_pump = traits.batches and not traits.gives_back
         self._state = "open"
         return self
@@ -150,8 +165,8 @@ class Life:
             await self._drain(deadline)
             for tx in list(self._transactions):
                 tx._cut_off()
-            if isinstance(self._writer, Batcher):
-                await self._writer.close(max(deadline - clock(), 0.0))
+            if self._batcher is not None:
+                await self._batcher.close(max(deadline - clock(), 0.0))
         finally:
             await self._finish(self._engine.aclose(), max(deadline - clock(), LAST_CALL))
 
@@ -198,6 +213,19 @@ class Life:
         return f"<{type(self).__name__} {self._label} {self._state}>"
 
     # ------------------------------------------------------------ within core
+
+    def _observe(self, observers: Iterable[Observer]) -> None:
+        """Have further observers, while the store is not open yet."""
+        given = check_observers(observers)
+        if given:
+            before = () if self._observation is None else self._observation.observers
+            self._observation = Observation((*before, *given))
+
+    def _report_listener(self, observation: Observation) -> None:
+        if isinstance(self._engine, ListenerReporting):
+            self._engine.report_listener(
+                lambda reason: observation.tell(ListenerChanged(is_connected=reason is None, reason=reason))
+            )
 
     def _check(self, operation: str, twin: str | None = None, *, write: bool) -> None:
         """Refuse a call that cannot be made here and now; after the arguments' checks, before any engine work."""

@@ -9,13 +9,14 @@ from urllib.parse import unquote
 from alkstore._plugins import find_engine
 from alkstore.errors import InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration
+from alkstore.observation import check_observers
 
 if TYPE_CHECKING:  # the store imports what imports this module
     from alkstore.store import Store
 
 __all__ = ["find", "is_private_sqlite", "open", "shown"]
 
-COMMON_OPTIONS: Final = frozenset({"worker_id", "wait_timeout", "poll_interval", "random"})
+COMMON_OPTIONS: Final = frozenset({"worker_id", "wait_timeout", "poll_interval", "random", "observers"})
 """What every engine takes."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
@@ -31,7 +32,8 @@ def open(url: str, **options: object) -> "Store":
     Args:
         url: ``mem://``, ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``postgresql://…``. The scheme's case
             does not matter; the rest is the engine's to read.
-        **options: ``worker_id``, ``wait_timeout``, ``poll_interval``, ``random``, and the engine's own.
+        **options: ``worker_id``, ``wait_timeout``, ``poll_interval``, ``random``, ``observers`` (functions that are told
+            what happens: `alkstore.observing`), and the engine's own.
 
     Returns:
         A store that is not open yet: ``async with alkstore.open(url) as store``, or await it and close it.
@@ -43,7 +45,9 @@ def open(url: str, **options: object) -> "Store":
     Cost: the first call of a process looks for installed engines; no I/O on storage. Rows: VER-02.
     """
     registration, url = find(url, options)
+    observers = check_observers(options.pop("observers", ()))
     store = registration.open(url, options)
+    store._observe(observers)  # not as an option: no engine need know of them
     if not registration.durable:
         scheme = url.partition("://")[0]
         _logger.warning("%s:// keeps nothing: what is stored ends with this process", scheme)

@@ -190,13 +190,14 @@ def _heed_cancellation() -> None:
 
 async def _deliver(handle: JobHandle, delivery: Delivery) -> None:
     try:
-        result: object = delivery(handle)
-        if not inspect.isawaitable(result):
-            await _give_back(handle)
-            raise _NothingToAwait(
-                f"delivery must give something to await, got {show(result)}; make it async def"
-            )
-        await result
+        with handle._handled():
+            result: object = delivery(handle)
+            if not inspect.isawaitable(result):
+                await _give_back(handle)
+                raise _NothingToAwait(
+                    f"delivery must give something to await, got {show(result)}; make it async def"
+                )
+            await result
     except _NothingToAwait as error:
         raise InvalidArgument(str(error)) from None
     except Exception as error:

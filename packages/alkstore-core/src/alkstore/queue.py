@@ -359,6 +359,8 @@ async def _handle_contained(handle: JobHandle, handler: Handler) -> None:
         try:
             await handler(handle)
         except Exception as error:
+            if handle._store._observation is not None:
+                handle._end_handling(error)
             if handle._consumed is None:
                 await handle.retry(error=error)
 

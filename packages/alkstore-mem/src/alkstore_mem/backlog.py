@@ -75,7 +75,7 @@ class Backlog:
 
     __slots__ = (
         "_acked", "_aside", "_aside_until", "_dead_ids", "_deadlines", "_delayed", "_expiries", "_expiring", "_ids",
-        "_lasts", "_processing", "_ready", "dead", "name", "rows", "topic"
+        "_lasts", "_processing", "_ready", "dead", "name", "reclaimed", "rows", "topic"
     )  # fmt: skip
 
     def __init__(self, name: str, acked: Collection[int]) -> None:
@@ -83,6 +83,8 @@ class Backlog:
         self.topic = Topic(TopicKind.QUEUE, name)
         self.rows: dict[int, JobRecord] = {}
         self.dead: dict[int, JobRecord] = {}
+        self.reclaimed = 0
+        """Of the rows that the claim took which was made last, how many had lapsed; whoever made it sets it back."""
         self._acked = acked
         self._ready: list[int] = []
         self._delayed: list[int] = []
@@ -212,6 +214,8 @@ class Backlog:
          created_at, scheduled_for, retry_error, _, _, _) = row  # fmt: skip
         if deadline is None:
             self._processing += 1
+        else:
+            self.reclaimed += 1
         end = shift(now, window)
         attempts += 1
         claimed = self.rows[id] = new_row(JobRecord, (

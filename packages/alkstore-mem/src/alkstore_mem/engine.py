@@ -6,7 +6,7 @@ lives across awaits, as an overlay of its own.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from alkstore import Store
@@ -35,6 +35,7 @@ from alkstore.engine import (
 )
 from alkstore.errors import InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration, hookimpl
+from alkstore.observing import Observer
 from alkstore.stamps import Duration
 from alkstore_mem import join as _join
 from alkstore_mem.hold import Holds
@@ -234,6 +235,7 @@ class MemStore(Store):
         wait_timeout: Duration = 30,
         poll_interval: Duration = 5,
         random: random.Random | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """Prepare a store; it opens with ``async with`` or by awaiting it.
 
@@ -243,6 +245,7 @@ class MemStore(Store):
             wait_timeout: Seconds that a transaction waits for another one.
             poll_interval: Seconds between looks when a wake was lost.
             random: The source of jitter.
+            observers: Who is told what happens (`alkstore.observing`).
 
         Raises:
             InvalidArgument: An option is not of its domain.
@@ -255,6 +258,7 @@ class MemStore(Store):
             wait_timeout=wait_timeout,
             poll_interval=poll_interval,
             random=random,
+            observers=observers,
         )
         self._clock = chosen(clock)
 

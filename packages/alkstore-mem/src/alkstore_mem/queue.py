@@ -76,7 +76,10 @@ class Queues:
         now = self._state.clock.now()
         taken = backlog.claim(worker_ids, self._last_token, now)
         self._last_token += len(taken)
-        return Claimed(taken, None if len(taken) == len(worker_ids) else backlog.next_at(now))
+        reclaimed = backlog.reclaimed
+        if reclaimed:
+            backlog.reclaimed = 0
+        return Claimed(taken, None if len(taken) == len(worker_ids) else backlog.next_at(now), reclaimed)
 
     def settle(self, settles: Sequence[Settle]) -> list[int | None]:
         now = self._state.clock.now()

@@ -231,6 +231,9 @@ class PgEngine:
 
     # ------------------------------------------------------------ wakes
 
+    def report_listener(self, report: Callable[[str | None], object]) -> None:
+        self.wakes.report_listener = report
+
     async def notify(self, wakes: Sequence[NewWake]) -> None:
         await self._writer.run(lambda on: _wake.notify(on, wakes))
 

@@ -94,6 +94,7 @@ class Listener:
         tell: Sends a text from another connection.
         heard: Is given each text, in order of commit; must not raise.
         reconnected: Is called when texts may have been lost, after the renewed LISTEN.
+        report: Is called with None whenever it has come up, and with the reason when it has gone down; must not raise.
     """
 
     def __init__(
@@ -103,11 +104,13 @@ class Listener:
         tell: Callable[[str], Awaitable[object]],
         heard: Callable[[str], object],
         reconnected: Callable[[], object],
+        report: Callable[[str | None], object],
     ) -> None:
         self._options = options
         self._tell = tell
         self._heard = heard
         self._reconnected = reconnected
+        self._report = report
         self._loop = asyncio.get_running_loop()
         self._patience = min(max(options.probe_interval, LEAST_PATIENCE), MOST_PATIENCE)
         self._mark = secrets.token_hex(8)
@@ -273,6 +276,7 @@ class Listener:
         if self._is_up:
             return
         self._is_up = True
+        self._report(None)
         if not self._tried.done():
             self._tried.set_result(None)
         if self._error is not None:
@@ -285,10 +289,12 @@ class Listener:
     def _note(self, error: Exception) -> None:
         self._has_missed = True
         if self._error is None:
+            reason = str(translate(error, writes=False))
+            self._report(reason)
             LOGGER.warning(
                 "cannot listen for schema %s, whoever waits polls until that is mended: %s",
                 show(self._options.schema.name),
-                translate(error, writes=False),
+                reason,
                 exc_info=None if isinstance(error, DRIVER) else error,  # else it is a bug
             )
         self._error = error

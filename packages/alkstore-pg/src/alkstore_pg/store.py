@@ -1,12 +1,13 @@
 """The store of this engine, for who builds one without a URL, and what core is told of the engine."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from alkstore import Store
 from alkstore.beginning import TxContext, where_called
 from alkstore.engine import Engine
 from alkstore.hookspecs import EngineRegistration, hookimpl
+from alkstore.observing import Observer
 from alkstore.stamps import Duration
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import NOTIFY_LIMIT, OMITTED, PgEngine
@@ -39,6 +40,7 @@ class PgStore(Store):
         wait_timeout: Duration = 30,
         poll_interval: Duration = 5,
         random: random.Random | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """Prepare a store; it opens with ``async with`` or by awaiting it.
 
@@ -59,6 +61,7 @@ class PgStore(Store):
             wait_timeout: Seconds that anything waits for a transaction, a connection or the server.
             poll_interval: Seconds between looks when a wake was lost.
             random: The source of jitter.
+            observers: Who is told what happens (`alkstore.observing`).
 
         Raises:
             InvalidArgument: An option is not of its domain.
@@ -83,6 +86,7 @@ class PgStore(Store):
             wait_timeout=wait_timeout,
             poll_interval=poll_interval,
             random=random,
+            observers=observers,
         )
 
     def begin_tx(self) -> TxContext[PgTx]:

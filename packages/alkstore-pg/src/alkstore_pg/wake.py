@@ -55,6 +55,8 @@ class Wakes:
         self._is_closed = False
         self.heard = 0
         """Times that something was woken by what the listener heard."""
+        self.report_listener: Callable[[str | None], object] = lambda _: None
+        """Is told when the listener has come up (None) or gone down (why). It listens once somebody waits."""
         self.hub: Final = Hub(clock, self._forget)
 
     # ------------------------------------------------------------ telling
@@ -126,7 +128,11 @@ class Wakes:
             return
         if self._listener is None:
             self._listener = Listener(
-                self._options, tell=self._tell, heard=self._hear, reconnected=self.hub.reconnected
+                self._options,
+                tell=self._tell,
+                heard=self._hear,
+                reconnected=self.hub.reconnected,
+                report=self.report_listener,
             )
         if topic.kind is TopicKind.CHANNEL:
             await self._listener.caught_up()

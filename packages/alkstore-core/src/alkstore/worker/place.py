@@ -63,7 +63,11 @@ class Place:
         clean = contextvars.copy_context()
         while (handle := await self._lane.next_job(self)) is not None:
             self._wish = None
-            await self._lane.conclude(handle, await self._answer(handle))
+            if handle._store._observation is None:
+                answer = await self._answer(handle)
+            else:
+                answer = await self._observed_answer(handle)
+            await self._lane.conclude(handle, answer)
             if self._thread is not None:
                 await self._outlast(self._thread, handle)
             if not _is_same(clean):
@@ -105,6 +109,16 @@ class Place:
         if value is not None:
             self._lane.note_value(value)
         return Ending.DONE
+
+    async def _observed_answer(self, handle: JobHandle) -> Answer:
+        handle._begin_handling()
+        try:
+            answer = await self._answer(handle)
+        except BaseException as error:
+            handle._end_handling(error)
+            raise
+        handle._end_handling(_error(answer))
+        return answer
 
     async def _run(self, call: Call, positional: Sequence[object], named: Mapping[str, object]) -> object:
         self._is_inside = True
@@ -153,6 +167,12 @@ class Place:
         if wish is not None:
             self.task.uncancel()
         return wish
+
+
+def _error(answer: Answer) -> BaseException | None:
+    if isinstance(answer, (Retry, Fail)):
+        return answer.reason if isinstance(answer.reason, BaseException) else answer
+    return None if answer is Ending.DONE else asyncio.CancelledError()
 
 
 def _is_same(context: contextvars.Context) -> bool:
