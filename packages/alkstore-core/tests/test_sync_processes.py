@@ -103,6 +103,8 @@ def test_an_interrupt_ends_a_wait_and_the_store_is_usable_after_it(tmp_path: Pat
         import os, signal, sys, threading
         import alkstore.sync
 
+        # A shell's background job ignores SIGINT, and its children would too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with alkstore.sync.open(f"sqlite:///{sys.argv[1]}/app.db") as store:
             queue = store.queue("q")
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
