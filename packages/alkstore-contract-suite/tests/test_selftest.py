@@ -16,6 +16,7 @@ from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import Unsupported
 from alkstore_contract_suite.in_process import InProcessColumn
 from alkstore_contract_suite.row import CAPABILITIES, Row
+from alkstore_contract_suite.selftest import Selftest, of_the_checkout
 
 WORLD = SimpleNamespace(answer=42)
 """What the rows of this file look at, and the mutants of this file break."""
@@ -136,28 +137,127 @@ def test_a_fault_is_gone_after_its_run() -> None:
 
 
 HONEST = Planted("honest", 42, [])
+WRONG = Planted("wrong", 41, ["Q-01"])
 
 
-@pytest.mark.parametrize(("answer", "code"), [(41, 0), (42, 1)])
-def test_the_self_test_fails_if_a_fault_survives(answer: int, code: int) -> None:
-    lines, found = broken.table(
-        [a_row(asks, kills=("wrong", "absent"))], HONEST, [Planted("wrong", answer, ["Q-01"])]
-    )
+def judged(
+    known: Sequence[Row], *mutants: Planted, required: Sequence[str] = (), **how: Any
+) -> tuple[list[str], int]:
+    """Give the lines and the exit code of a self-test."""
+    lines: list[str] = []
+    code = Selftest(known, HONEST, mutants, required, tell=lines.append, **how).run()
+    return lines, code
 
+
+def rows_that_ask(count: int) -> list[Row]:
+    return [a_row(asks, id=f"Q-{number:02}") for number in range(1, count + 1)]
+
+
+def test_all_is_well_if_each_fault_is_found_and_each_row_finds_one() -> None:
+    lines, code = judged([a_row(asks, kills=("wrong",))], WRONG, required=["Q-01"])
+
+    assert code == 0
+    assert lines == [
+        f"{'wrong':<40} {'Q-01':<9} plain: the answer is 42",
+        "",
+        "rows without a kill: none",
+        "1 mutants, 2 claims hold, 0 do not",
+    ]
+
+
+def test_a_fault_that_survives_fails_the_self_test() -> None:
+    lines, code = judged([a_row(asks)], Planted("harmless", 42, ["Q-01"]))
+
+    assert code == 1
+    assert "NOT KILLED  harmless by Q-01 : SURVIVED" in lines
+
+
+def test_a_fault_that_dies_of_another_error_fails_the_self_test() -> None:
+    lines, code = judged([a_row(asks)], Planted("wrong", "text", ["Q-01"]))
+
+    assert code == 1
+    assert any(line.startswith("NOT KILLED  wrong by Q-01 : DIED OTHERWISE plain: ") for line in lines)
+
+
+def test_a_row_without_a_kill_fails_the_self_test() -> None:
+    known = [a_row(asks), a_row(asks_nothing, id="Q-02")]
+
+    lines, code = judged(known, WRONG, required=["Q-01", "Q-02"])
+
+    assert code == 1
+    assert "rows without a kill: Q-02" in lines
+
+
+def test_a_mutant_that_nobody_claims_to_kill_fails_the_self_test() -> None:
+    lines, code = judged([a_row(asks)], WRONG, Planted("idle", 41, []))
+
+    assert code == 1
+    assert "NO KILLER  idle: it names no row, and no test names it" in lines
+
+
+def test_a_row_that_names_no_mutant_there_is_fails_the_self_test() -> None:
+    lines, code = judged([a_row(asks, kills=("wrong", "absent"))], WRONG)
+
+    assert code == 1
+    assert "NO SUCH MUTANT  absent, named by Q-01 asks" in lines
+
+
+@pytest.mark.parametrize(("count", "code"), [(8, 0), (9, 1)])
+def test_a_mutant_that_more_than_eight_rows_find_fails_the_full_self_test(count: int, code: int) -> None:
+    known = [*rows_that_ask(count), a_row(asks, id="MODEL-QUEUE")]
+
+    lines, found = judged(known, WRONG, is_full=True)
+
+    ids = ", ".join(row.id for row in known[:count])
     assert found == code
-    assert "no such mutant: absent (named by Q-01 asks)" in lines
-    assert any(line.startswith("rows without a kill: ") for line in lines)
+    assert (f"TOO WIDE  wrong: {count} rows find it, at most 8: {ids}" in lines) == bool(code)
+    assert f"{'wrong':<40} {'Q-02':<9} not claimed, plain: the answer is 42" in lines
+    assert judged(known, WRONG)[1] == 0
+
+
+def test_a_row_that_a_fault_makes_stumble_is_told_and_finds_nothing() -> None:
+    known = [a_row(asks, kills=("odd",)), a_row(asks, id="Q-02")]
+
+    lines, code = judged(known, Planted("odd", "text", []), is_full=True)
+
+    assert code == 1
+    assert any("Q-02      not claimed, DIED OTHERWISE plain: " in line for line in lines)
+    assert not any(line.startswith("TOO WIDE") for line in lines)
+
+
+def test_a_part_of_the_mutants_says_nothing_of_rows_that_name_others() -> None:
+    known = [a_row(asks, kills=("wrong", "left out"))]
+
+    assert judged(known, WRONG, required=["Q-02"], is_partial=True)[1] == 0
+
+
+def test_no_mutants_are_no_self_test() -> None:
+    assert judged([a_row(asks)])[1] == 1
 
 
 def test_a_test_that_is_red_on_the_honest_engine_proves_nothing() -> None:
     async def complains(ctx: Context) -> None:
         ctx.expect(1, 2, "never so")
 
-    lines, code = broken.table([a_row(complains)], HONEST, [Planted("wrong", 41, ["Q-01"])])
+    lines, code = judged([a_row(complains)], WRONG)
 
     assert code == 1
     assert "RED ON THE HONEST ENGINE  Q-01 complains: plain: never so" in lines
     assert any(line.startswith("NOT KILLED  wrong by Q-01 : NOT RUN") for line in lines)
+
+
+def test_what_is_tried_in_other_processes_comes_out_the_same() -> None:
+    known = [row for row in rows.registered() if row.id in {"ADM-01", "CLK-01"}]
+    alone, shared = ([], [])  # type: tuple[list[str], list[str]]
+
+    codes = [
+        of_the_checkout(known, pattern="lapsed-locks-*", jobs=jobs, tell=lines.append).run()
+        for jobs, lines in ((1, alone), (2, shared))
+    ]
+
+    assert codes == [0, 0]
+    assert alone == shared
+    assert alone[-1] == "1 mutants, 2 claims hold, 0 do not"
 
 
 def test_every_mutant_of_the_checkout_names_rows_that_have_tests() -> None:

@@ -134,7 +134,7 @@ def _selftest(config: pytest.Config) -> int:
         rows.registered(),
         pattern=option.alk_mutant,
         seed=option.alk_seed or 0,
-        is_full=option.alk_selftest == selftest.FULL,
+        is_full=option.alk_selftest == "full",
         jobs=option.alk_jobs or jobs.cores(),
         tell=tell,
     )

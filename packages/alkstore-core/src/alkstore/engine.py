@@ -127,6 +127,7 @@ class Traits:
         notify_limit: Greatest encoded size of a notify payload in bytes; None for no limit.
         outside_tx: A write beside an open transaction can land before that transaction ends.
         durable: Storage outlives the process.
+        tells_reclaims: `Claimed.reclaimed` is filled in; else observers are told what the jobs themselves suggest.
     """
 
     batches: bool = False
@@ -134,6 +135,7 @@ class Traits:
     notify_limit: int | None = None
     outside_tx: bool = True
     durable: bool = False
+    tells_reclaims: bool = False
 
 
 class QueueEngine(Protocol):

@@ -5,8 +5,18 @@ from typing import Final, NamedTuple
 
 from alkstore.errors import InvalidArgument, InvalidSpec, show
 from alkstore.numbers import MAX_INSTANT, shift
+from alkstore.records import NewJob, NewSchedule, ScheduleRecord
 
-__all__ = ["CATCH_UP", "LONGEST", "Due", "due_boundaries", "first_boundary", "parse"]
+__all__ = [
+    "CATCH_UP",
+    "LONGEST",
+    "Due",
+    "due_boundaries",
+    "fired_job",
+    "first_boundary",
+    "parse",
+    "registered",
+]
 
 CATCH_UP: Final = 64
 """How many missed boundaries one pass fires for one schedule before it skips the rest."""
@@ -62,6 +72,16 @@ def first_boundary(now: int, every: int, anchor: int | None) -> int:
     return shift(anchor, ((now - anchor) // every + 1) * every)
 
 
+def registered(rule: NewSchedule, now: int, old: ScheduleRecord | None) -> ScheduleRecord:
+    """Give what is to be stored of a schedule that is written now over ``old``: the same interval and anchor keep its grid.
+
+    Rows: SCHED-01, SCHED-03.
+    """
+    if old is not None and (old.rule.every, old.rule.anchor) == (rule.every, rule.anchor):
+        return ScheduleRecord(rule, old.next_fire_at)
+    return ScheduleRecord(rule, first_boundary(now, rule.every, rule.anchor))
+
+
 def due_boundaries(next_fire_at: int, every: int, now: int) -> Due:
     """Say what a pass at ``now`` fires for one schedule, and the first grid point strictly after ``now``.
 
@@ -76,3 +96,11 @@ def due_boundaries(next_fire_at: int, every: int, now: int) -> Due:
     missed = (now - next_fire_at) // every + 1
     fired = tuple(next_fire_at + k * every for k in range(min(missed, CATCH_UP)))
     return Due(fired, shift(next_fire_at, missed * every))
+
+
+def fired_job(rule: NewSchedule) -> NewJob:
+    """Give the job that a schedule puts into its queue at each of its boundaries: ready at once. Rows: SCHED-04."""
+    return NewJob(
+        rule.queue, rule.payload, b"{}", rule.priority, None, None,
+        rule.visibility_timeout, rule.max_attempts, rule.base_delay, rule.expires,
+    )  # fmt: skip

@@ -148,12 +148,12 @@ class Claimed(NamedTuple):
     ``next_at`` is the earliest instant at which a row that is not claimable now becomes claimable by itself (a run_at,
     a deadline); None if there is none. It matters only when fewer jobs came back than were asked for.
 
-    ``reclaimed`` is how many of ``jobs`` had a claim that lapsed; None where the engine cannot tell. Observers hear of it.
+    ``reclaimed`` is how many of ``jobs`` had a claim that lapsed, where the engine tells (`Traits.tells_reclaims`).
     """
 
     jobs: Sequence[JobRecord]
     next_at: int | None
-    reclaimed: int | None = None
+    reclaimed: int = 0
 
 
 class Ack(NamedTuple):

@@ -52,7 +52,7 @@ __all__ = ["MemEngine", "MemStore", "alkstore_engine"]
 
 T = TypeVar("T", bound=MemTransaction)
 
-TRAITS: Final = Traits(batches=False, notify_limit=None, outside_tx=True, durable=False)
+TRAITS: Final = Traits(batches=False, notify_limit=None, outside_tx=True, durable=False, tells_reclaims=True)
 
 _ENDS: Final = "everything ends with the store"
 _ALONE: Final = "a store is seen by its own process and by nothing else"

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import asyncpg
 
-from alkstore import Closed, JobHandle, Lock, Queue, StopToken, Store, Stream, Tx
+from alkstore import Closed, EventReceiver, JobHandle, Lock, Queue, StopToken, Store, Stream, StreamEvent, Tx
 from alkstore_pg.errors import DRIVER, translate
 
 __all__ = [
@@ -161,14 +161,20 @@ async def _run_outbox(things: Things) -> None:
 
 async def _receive(things: Things) -> None:
     async with things.store.stream(things.name).subscribe(after=0) as events:
-        assert await events.recv() is not None
+        await _next(events)
+
+
+async def _next(events: EventReceiver) -> StreamEvent:
+    """Receive an event; a receiver that is closed meanwhile gives None, which is no event."""
+    event = await events.recv()
+    if event is None:
+        raise Closed("store")
+    return event
 
 
 async def _save(things: Things) -> None:
     async with things.store.stream(things.name).subscribe("reader") as events:
-        event = await events.recv()
-        assert event is not None
-        await events.save(event)
+        await events.save(await _next(events))
 
 
 async def _listen(things: Things) -> None:

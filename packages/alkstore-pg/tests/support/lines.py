@@ -87,6 +87,7 @@ class Server:
         self.dialled = asyncio.Event()
         self.prepare: Callable[[Line], None] = lambda line: None
         self.heard: list[str] = []
+        self.reports: list[str | None] = []
         self.reconnected = 0
         self.woken = asyncio.Event()
         self.tell: Callable[[str], Awaitable[object]] = self._tell
@@ -112,7 +113,9 @@ class Server:
 
     @asynccontextmanager
     async def listener(self) -> AsyncIterator[Listener]:
-        it = Listener(self, tell=self.tell, heard=self.heard.append, reconnected=self.note)
+        it = Listener(
+            self, tell=self.tell, heard=self.heard.append, reconnected=self.note, report=self.reports.append
+        )
         try:
             async with asyncio.timeout(2 * PATIENCE):
                 yield it

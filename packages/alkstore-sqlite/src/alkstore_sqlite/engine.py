@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -42,6 +42,7 @@ from alkstore.engine import (
 from alkstore.errors import AlkstoreError, Closed, InvalidArgument
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.migrations import Migration
+from alkstore.observing import Observer
 from alkstore.stamps import Duration
 from alkstore_sqlite import examining, schema
 from alkstore_sqlite import lock as _lock
@@ -78,7 +79,7 @@ LOGGER: Final = logging.getLogger("alkstore")
 Answer: TypeAlias = Coroutine[Any, Any, T]
 """What the hottest methods give: the writer's own coroutine, spared another one around it."""
 
-TRAITS: Final = Traits(batches=True, gives_back=True, notify_limit=None, outside_tx=False, durable=True)
+TRAITS: Final = Traits(batches=True, gives_back=True, outside_tx=False, durable=True, tells_reclaims=True)
 
 _NO_SERVER: Final = "there is no server and no connection that could be lost"
 _NO_CLUSTER: Final = "a file is copied whole; there is no other server to restore it into"
@@ -318,6 +319,7 @@ class SqliteStore(Store):
         wait_timeout: Duration = 30,
         poll_interval: Duration = 5,
         random: random.Random | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """Prepare a store; it opens with ``async with`` or by awaiting it.
 
@@ -330,6 +332,7 @@ class SqliteStore(Store):
             wait_timeout: Seconds that anything waits for a transaction or another process.
             poll_interval: Seconds between looks when a wake was lost.
             random: The source of jitter.
+            observers: Who is told what happens (`alkstore.observing`).
 
         Raises:
             InvalidArgument: An option is not of its domain, or ``path`` is a private database.
@@ -344,6 +347,7 @@ class SqliteStore(Store):
             wait_timeout=wait_timeout,
             poll_interval=poll_interval,
             random=random,
+            observers=observers,
         )
         self._clock = chosen(clock)
 

@@ -151,7 +151,9 @@ def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claim
     if len(rows) < wanted:
         rows, next_at = yield from _first_of_levels(queue, wanted, now)
     jobs: list[JobRecord] = []
+    reclaimed = 0
     if rows:
+        reclaimed = len(rows) - [row[13] for row in rows].count(None)  # a deadline: of a claim that lapsed
         held = _held(rows, worker_ids, now, jobs)
         if len(held) == 1:
             yield make_statement(Statement, (HOLD, held[0], False, COUNT))
@@ -161,7 +163,7 @@ def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claim
         # Asked after the claim: what it took lapses too.
         lapses = yield Statement(_SQL["next_lapse"], (queue,))
         next_at = min((at for at in (next_at, *(at for (at,) in lapses)) if at is not None), default=None)
-    return make_change(Change, (_new_claimed(Claimed, (jobs, next_at)), ()))
+    return make_change(Change, (_new_claimed(Claimed, (jobs, next_at, reclaimed)), ()))
 
 
 def settle(settles: Sequence[Settle], now: int) -> Steps[Change[Sequence[int | None]]]:
