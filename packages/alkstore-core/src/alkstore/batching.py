@@ -280,6 +280,11 @@ class _Lane(Generic[Item, Result]):
             _fail(batch, unanswered())
             _fail(waiting, Closed("store"))
             raise
+        if len(results) == len(batch):  # one for each: no slices
+            for (answer, _), result in zip(batch, results, strict=True):
+                if not answer.done():
+                    answer.set_result((result,))
+            return None
         at = 0
         for answer, items in batch:
             end = at + len(items)
