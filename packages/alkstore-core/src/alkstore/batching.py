@@ -221,7 +221,12 @@ class _Lane(Generic[Item, Result]):
 
     def _take(self) -> list[_Call[Result, Item]]:
         line = self._line
-        batch: list[_Call[Result, Item]] = []
+        if len(line) <= MAX_ROWS:  # nearly always all of them fit
+            batch = [call for call in line if not call[0].done()]
+            if sum([len(items) for _, items in batch]) <= MAX_ROWS:
+                line.clear()
+                return self._lightened(batch)
+        batch = []
         rows = 0
         while line:
             answer, items = call = line[0]
@@ -283,7 +288,7 @@ class _Lane(Generic[Item, Result]):
         if len(results) == len(batch):  # one for each: no slices
             for (answer, _), result in zip(batch, results, strict=True):
                 if not answer.done():
-                    answer.set_result((result,))
+                    answer.set_result([result])
             return None
         at = 0
         for answer, items in batch:
