@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from alkstore import names, numbers
 from alkstore.batching import Batcher, unanswered
 from alkstore.claiming import ClaimPump
-from alkstore.engine import Engine, ListenerReporting, Topic, Watch
+from alkstore.engine import Engine, Topic, Watch
 from alkstore.errors import (
     AlkstoreError,
     Closed,
@@ -27,8 +27,8 @@ from alkstore.errors import (
 )
 from alkstore.holding import Claims
 from alkstore.observation import Observation, check_observers
-from alkstore.observed import ObservedEngine, ObservedWriter, Writer
-from alkstore.observing import ListenerChanged, Observer
+from alkstore.observed import ObservedEngine, ObservedWriter, Writer, report_listener
+from alkstore.observing import Observer
 from alkstore.stamps import Duration
 from alkstore.stop import StopToken
 from alkstore.transaction import OUTSIDE
@@ -127,7 +127,7 @@ class Life:
         traits = self._engine.traits
         observation, claims = self._observation, Claims()
         if observation is not None:
-            self._report_listener(observation)
+            report_listener(self._engine, observation)
             self._engine = ObservedEngine(self._engine, observation, claims)
         self._batcher = Batcher(self._engine) if traits.batches else None
         self._writer: Writer = self._batcher or self._engine
@@ -220,12 +220,6 @@ class Life:
         if given:
             before = () if self._observation is None else self._observation.observers
             self._observation = Observation((*before, *given))
-
-    def _report_listener(self, observation: Observation) -> None:
-        if isinstance(self._engine, ListenerReporting):
-            self._engine.report_listener(
-                lambda reason: observation.tell(ListenerChanged(is_connected=reason is None, reason=reason))
-            )
 
     def _check(self, operation: str, twin: str | None = None, *, write: bool) -> None:
         """Refuse a call that cannot be made here and now; after the arguments' checks, before any engine work."""

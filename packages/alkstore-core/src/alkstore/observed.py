@@ -20,6 +20,7 @@ from alkstore.engine import (
     Fired,
     JobFilter,
     JobRecord,
+    ListenerReporting,
     NewEvent,
     NewJob,
     NewWake,
@@ -38,11 +39,12 @@ from alkstore.observing import (
     JobsClaimed,
     JobsEnqueued,
     JobsExpired,
+    ListenerChanged,
     SchedulesFired,
 )
 from alkstore.values import Job, StreamEvent
 
-__all__ = ["ObservedEngine", "ObservedTransaction", "ObservedWriter", "Writer"]
+__all__ = ["ObservedEngine", "ObservedTransaction", "ObservedWriter", "Writer", "report_listener"]
 
 T = TypeVar("T")
 
@@ -171,6 +173,14 @@ def _seems_reclaimed(job: JobRecord) -> bool:
 def _read(stream: str, records: Sequence[EventRecord], seconds: float) -> EventsRead:
     events = tuple(map(StreamEvent, records))
     return EventsRead(destination=Destination("stream", stream), events=events, seconds=seconds)
+
+
+def report_listener(engine: Engine, observation: Observation) -> None:
+    """Tell of an engine's listener from now on, if it has one."""
+    if isinstance(engine, ListenerReporting):
+        engine.report_listener(
+            lambda reason: observation.tell(ListenerChanged(is_connected=reason is None, reason=reason))
+        )
 
 
 # ---------------------------------------------------------------- calls

@@ -47,7 +47,8 @@ def open(url: str, **options: object) -> "Store":
     registration, url = find(url, options)
     observers = check_observers(options.pop("observers", ()))
     store = registration.open(url, options)
-    store._observe(observers)  # not as an option: no engine need know of them
+    if observers:
+        store._observe(observers)  # not as an option: no engine need know of them
     if not registration.durable:
         scheme = url.partition("://")[0]
         _logger.warning("%s:// keeps nothing: what is stored ends with this process", scheme)

@@ -83,8 +83,6 @@ class Backlog:
         self.topic = Topic(TopicKind.QUEUE, name)
         self.rows: dict[int, JobRecord] = {}
         self.dead: dict[int, JobRecord] = {}
-        self.reclaimed = 0
-        """Of the rows that the claim took which was made last, how many had lapsed; whoever made it sets it back."""
         self._acked = acked
         self._ready: list[int] = []
         self._delayed: list[int] = []
@@ -95,8 +93,7 @@ class Backlog:
         self._aside_until = MIN_INSTANT
         self._ids: list[int] = []
         self._dead_ids: list[int] | None = None
-        self._processing = 0
-        self._expiring = 0
+        self._processing = self._expiring = self.reclaimed = 0
 
     @property
     def is_empty(self) -> bool:
@@ -215,7 +212,7 @@ class Backlog:
         if deadline is None:
             self._processing += 1
         else:
-            self.reclaimed += 1
+            self.reclaimed += 1  # whoever asks sets it back
         end = shift(now, window)
         attempts += 1
         claimed = self.rows[id] = new_row(JobRecord, (

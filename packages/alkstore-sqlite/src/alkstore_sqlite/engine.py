@@ -55,7 +55,7 @@ from alkstore_sqlite.hop import Work
 from alkstore_sqlite.join import JoinedTransaction
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.native import SqliteTx
-from alkstore_sqlite.reader import Readers
+from alkstore_sqlite.reader import Readers, open_reader
 from alkstore_sqlite.surroundings import (
     Durability,
     check_durability,
@@ -63,7 +63,6 @@ from alkstore_sqlite.surroundings import (
     check_place,
     check_version,
     path_of_url,
-    prepare_reader,
     prepare_writer,
 )
 from alkstore_sqlite.transaction import SqliteTransaction
@@ -104,7 +103,7 @@ class SqliteEngine:
         self._clock = clock
         place = link.place
         self._wakes = Wakes(place, clock, self._read_channel)
-        self._readers = Readers(partial(_open_reader, place), wait_timeout=wait_timeout)
+        self._readers = Readers(partial(open_reader, place), wait_timeout=wait_timeout)
         self._writer = Writer(
             link,
             reopen=partial(_open_writer, path, clock, durability, wait_timeout, place),
@@ -297,10 +296,6 @@ async def _open_writer(
         schema.migrate(connection, clock.now(), patience)
 
     return await Link.open(path, prepare, place, wait.abort.set)
-
-
-async def _open_reader(place: Place) -> Link:
-    return await Link.open(place.path, prepare_reader, place)
 
 
 class SqliteStore(Store):

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
 from alkstore.errors import Closed
-from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, Wait, perform
+from alkstore_sqlite.connection import Connection, Errand, Patience, Place, Steps, Wait, perform
 from alkstore_sqlite.errors import is_broken
 from alkstore_sqlite.hop import told
 from alkstore_sqlite.link import CLOSE_LIMIT, Link
+from alkstore_sqlite.surroundings import prepare_reader
 
-__all__ = ["Readers"]
+__all__ = ["Readers", "open_reader"]
 
 T = TypeVar("T")
 
@@ -123,3 +124,8 @@ class Readers:
         links = [*self._idle, *self._used]
         self._idle.clear()
         await asyncio.gather(*(link.close(CLOSE_LIMIT) for link in links))
+
+
+async def open_reader(place: Place) -> Link:
+    """Open one more connection that cannot write."""
+    return await Link.open(place.path, prepare_reader, place)
