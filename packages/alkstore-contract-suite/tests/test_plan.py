@@ -1,8 +1,12 @@
 """Which cases there are, which are left out and why, and in which order they run."""
 
+from dataclasses import replace
+
 import pytest
 
+from alkstore_contract_suite import rows
 from alkstore_contract_suite.context import Context
+from alkstore_contract_suite.contract import promises
 from alkstore_contract_suite.factory import Capability, Missing, Planned, Supported, Unsupported
 from alkstore_contract_suite.in_process import InProcessColumn
 from alkstore_contract_suite.outcome import Status
@@ -150,6 +154,37 @@ def test_a_selection_leaves_out_the_rest_but_never_the_factorys_rows() -> None:
         Status.NOT_TESTED,
         "not selected",
     )
+
+
+def test_smoke_is_one_test_of_each_row_and_no_machine() -> None:
+    dear = a_row("Q-01", modes=("process", "plain"))
+    cheap = replace(a_row("Q-01", modes=("plain", "reopen")), name="cheap")
+    later = replace(cheap, name="later")
+    machine = replace(a_row("MODEL-QUEUE"), machine="queue")
+    known = [a_row("FACTORY-01", modes=("plain", "reopen")), dear, cheap, later, machine]
+
+    smoke = Selection.read([], [], known, is_smoke=True)
+
+    assert [case.id for case in plan(known, a_column()) if smoke.has(case.row, case.mode)] == [
+        "FACTORY-01[toy-plain]::test_FACTORY-01",
+        "FACTORY-01[toy-reopen]::test_FACTORY-01",
+        "Q-01[toy-plain]::cheap",
+    ]
+    assert smoke.is_partial
+
+
+def test_smoke_has_each_row_of_the_contract() -> None:
+    smoke = Selection.read([], [], rows.registered(), is_smoke=True)
+
+    assert sorted(id for id, _, _ in smoke.picked) == sorted(promises())
+
+
+def test_smoke_may_be_narrowed() -> None:
+    known = [a_row("Q-01"), a_row("Q-02")]
+
+    smoke = Selection.read(["Q-02"], [], known, is_smoke=True)
+
+    assert [row.id for row in known if smoke.has(row, "plain")] == ["Q-02"]
 
 
 @pytest.mark.parametrize(("rows", "modes"), [(["Q-99"], []), (["X*"], []), ([], ["sideways"])])

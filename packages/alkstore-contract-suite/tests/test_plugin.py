@@ -1,5 +1,6 @@
 """The plugin as an author and as an application meet it."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Protocol
@@ -147,6 +148,18 @@ def test_a_run_that_was_asked_for_a_part_is_incomplete_and_green(author: Author)
 
     assert told.returncode == 0, told.stdout + told.stderr
     assert ": INCOMPLETE  [" in told.stdout
+
+
+@pytest.mark.parametrize("engine", ["mem", "sqlite"])
+def test_a_smoke_run_is_incomplete_and_green(author: Author, engine: str) -> None:
+    told = author.pytest(
+        *CONTRACT, "--alk-engine", engine, "--alk-profile", "smoke", "--alk-report", "report"
+    )
+
+    report = json.loads((author.path / "report" / "report.json").read_text("utf-8"))
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert report["engines"][0]["verdict"] == "INCOMPLETE"
+    assert report["engines"][0]["run"]["selection"]["profile"] == "smoke"
 
 
 def test_a_listed_failure_that_passes_is_stale_and_red(author: Author) -> None:

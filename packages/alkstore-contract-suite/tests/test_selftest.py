@@ -40,9 +40,10 @@ def make_store(clock: ManualClock, source: random.Random) -> Store:
 class Planted:
     """A mutant that changes the world for its run."""
 
-    def __init__(self, name: str, answer: object, kills: Sequence[str]) -> None:
+    def __init__(self, name: str, answer: object, kills: Sequence[str], wide: str = "") -> None:
         self.name = name
         self.kills = kills
+        self.wide = wide
         self._answer = answer
 
     @contextmanager
@@ -213,6 +214,16 @@ def test_a_mutant_that_more_than_eight_rows_find_fails_the_full_self_test(count:
     assert (f"TOO WIDE  wrong: {count} rows find it, at most 8: {ids}" in lines) == bool(code)
     assert f"{'wrong':<40} {'Q-02':<9} not claimed, plain: the answer is 42" in lines
     assert judged(known, WRONG)[1] == 0
+
+
+@pytest.mark.parametrize(("count", "code"), [(8, 1), (9, 0)])
+def test_a_mutant_may_say_why_more_rows_find_it_as_long_as_they_do(count: int, code: int) -> None:
+    lines, found = judged(rows_that_ask(count), Planted("wrong", 41, ["Q-01"], wide="all ask"), is_full=True)
+
+    assert found == code
+    assert any(line.startswith("NOT WIDE  wrong: it says 'all ask', but only 8 ") for line in lines) == bool(
+        code
+    )
 
 
 def test_a_row_that_a_fault_makes_stumble_is_told_and_finds_nothing() -> None:

@@ -50,6 +50,10 @@ class Mutant(Protocol):
     def kills(self) -> Sequence[str]:
         """Ids of the rows that must find the fault."""
 
+    @property
+    def wide(self) -> str:
+        """Why more than `MOST_ROWS` rows find the fault; empty if they are not to."""
+
     def column(self) -> AbstractContextManager[EngineColumn]:
         """Plant the fault for the length of a block."""
 

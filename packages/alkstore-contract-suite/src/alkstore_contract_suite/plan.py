@@ -39,14 +39,24 @@ class SelectionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows and modes to run; empty means all. Rows about the factory always run: they say if the rest counts."""
+    """Which rows and modes to run; empty means all. Rows about the factory always run: they say if the rest counts.
+
+    Attributes:
+        picked: Tests by row, name and mode, if there is to be nothing else.
+    """
 
     rows: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    picked: frozenset[tuple[str, str, str]] = frozenset()
 
     @classmethod
-    def read(cls, rows: Sequence[str], modes: Sequence[str], known: Sequence[Row]) -> "Selection":
+    def read(
+        cls, rows: Sequence[str], modes: Sequence[str], known: Sequence[Row], *, is_smoke: bool = False
+    ) -> "Selection":
         """Read comma-separated options, ``Q-1*`` being a pattern.
+
+        Args:
+            is_smoke: Whether one test of each row is enough: the one that needs least, in its first mode.
 
         Raises:
             SelectionError: A pattern fits no row, or a mode is unknown.
@@ -60,20 +70,33 @@ class Selection:
         for mode in words:
             if mode not in MODES:
                 raise SelectionError(f"unknown mode {mode!r}, known are {', '.join(MODES)}")
-        return cls(patterns, words)
+        return cls(patterns, words, _smoke(known) if is_smoke else frozenset())
 
     @property
     def is_partial(self) -> bool:
         """Whether anything was left out on purpose."""
-        return bool(self.rows or self.modes)
+        return bool(self.rows or self.modes or self.picked)
 
     def has(self, row: Row, mode: str) -> bool:
         """Whether a case is to be run."""
         if row.is_factory:
             return True
+        if self.picked and (row.id, row.name, mode) not in self.picked:
+            return False
         return (not self.rows or any(fnmatch.fnmatchcase(row.id, pattern) for pattern in self.rows)) and (
             not self.modes or mode in self.modes
         )
+
+
+def _smoke(known: Sequence[Row]) -> frozenset[tuple[str, str, str]]:
+    least: dict[str, Row] = {}
+    for row in known:
+        # A machine draws for as long as everything else takes together.
+        if not row.is_factory and not row.machine:
+            found = least.setdefault(row.id, row)
+            if len(row.needs_in(row.modes[0])) < len(found.needs_in(found.modes[0])):
+                least[row.id] = row
+    return frozenset((row.id, row.name, row.modes[0]) for row in least.values())
 
 
 def plan(rows: Sequence[Row], column: EngineColumn) -> list[Case]:

@@ -33,6 +33,12 @@ def _add_choices(group: pytest.OptionGroup) -> None:
     )
     group.addoption("--alk-mode", action="append", default=[], metavar="MODES", help="only these modes")
     group.addoption(
+        "--alk-profile",
+        choices=("full", "smoke"),
+        default="full",
+        help="smoke: one test of each row, for a look in a few seconds (default: full)",
+    )
+    group.addoption(
         "--alk-allow-missing",
         action="store_true",
         help="an engine that this machine lacks something for is shown as MISSING and fails nothing",

@@ -62,7 +62,11 @@ def as_report(run: Run) -> Report:
         seed=run.seed,
         seconds=round(run.seconds, 3),
         jobs=run.jobs,
-        selection=SelectionValue(rows=tuple(run.selection.rows), modes=tuple(run.selection.modes)),
+        selection=SelectionValue(
+            rows=tuple(run.selection.rows),
+            modes=tuple(run.selection.modes),
+            profile="smoke" if run.selection.picked else "full",
+        ),
     )
     return Report(
         schema=SCHEMA_VERSION,

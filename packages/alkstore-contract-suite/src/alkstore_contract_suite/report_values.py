@@ -89,10 +89,11 @@ class CapabilityValue(Value, frozen=True, kw_only=True):
 
 
 class SelectionValue(Value, frozen=True, kw_only=True):
-    """Patterns of rows, and modes; an empty list means all."""
+    """Patterns of rows, and modes; an empty list means all. Profile smoke is one test of each row."""
 
     rows: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    profile: Literal["full", "smoke"] = "full"
 
 
 class RunValue(Value, frozen=True, kw_only=True):

@@ -166,7 +166,9 @@ def _session(config: pytest.Config) -> Session:
     path = config.rootpath / expectations.FILE_NAME
     ids = {*promises(), *(row.id for row in known)}
     try:
-        selection = Selection.read(config.option.alk_row, config.option.alk_mode, known)
+        option = config.option
+        is_smoke = option.alk_profile == "smoke"
+        selection = Selection.read(option.alk_row, option.alk_mode, known, is_smoke=is_smoke)
         listed = expectations.read(path, ids, dt.datetime.now(dt.UTC).date())
         return Session(
             columns.chosen(config),

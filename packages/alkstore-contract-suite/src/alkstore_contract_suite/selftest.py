@@ -85,17 +85,14 @@ class Selftest:
             yield from zip(self.mutants, pool.map(work, names), strict=True)
 
     def _faults(self, mutant: Mutant, claims: Sequence[Kill], strays: Sequence[Kill]) -> Iterator[str]:
-        """Say what a mutant proves nothing by."""
+        """Say what of a mutant proves nothing."""
         if not claims:
             yield f"NO KILLER  {mutant.name}: it names no row, and no test names it"
         for kill in claims:
             if not kill.is_killed:
                 yield f"NOT KILLED  {kill.mutant} by {kill.row} {kill.test}: {kill.how}"
-        found = {kill.row for kill in (*claims, *strays) if kill.is_killed}
-        # A model compares everything with everything, and is to find whatever it can.
-        found = {id for id in found if not id.startswith(MODEL_PREFIX)}
-        if len(found) > MOST_ROWS:
-            yield f"TOO WIDE  {mutant.name}: {len(found)} rows find it, at most {MOST_ROWS}: {', '.join(sorted(found))}"
+        if self.is_full:
+            yield from _width(mutant, {kill.row for kill in (*claims, *strays) if kill.is_killed})
 
     def _unknown(self) -> Iterator[str]:
         names = {mutant.name for mutant in self.mutants}
@@ -107,6 +104,15 @@ class Selftest:
     def _alone(self) -> Sequence[str]:
         found = {kill.row for kill in self.kills if kill.is_killed}
         return [id for id in self.required if id not in found]
+
+
+def _width(mutant: Mutant, found: Collection[str]) -> Iterator[str]:
+    # A model compares everything with everything, and is to find whatever it can.
+    ids = sorted(id for id in found if not id.startswith(MODEL_PREFIX))
+    if len(ids) > MOST_ROWS and not mutant.wide:
+        yield f"TOO WIDE  {mutant.name}: {len(ids)} rows find it, at most {MOST_ROWS}: {', '.join(ids)}"
+    if len(ids) <= MOST_ROWS and mutant.wide:
+        yield f"NOT WIDE  {mutant.name}: it says {mutant.wide!r}, but only {len(ids)} rows find it: {', '.join(ids)}"
 
 
 def of_the_checkout(

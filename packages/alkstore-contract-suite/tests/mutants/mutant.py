@@ -63,11 +63,12 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One planted fault, and the rows that must find it."""
+    """One planted fault, the rows that must find it, and why many others may find it too."""
 
     name: str
     kills: Sequence[str]
     planted: Callable[..., Any]
+    wide: str = ""
 
     @contextmanager
     def column(self) -> Iterator[EngineColumn]:
@@ -88,7 +89,7 @@ HONEST: Final = Mutant("honest", (), MemEngine)
 """Nothing is planted in it."""
 
 
-def mutant(name: str, *, kills: str | Sequence[str]) -> Callable[[T], T]:
+def mutant(name: str, *, kills: str | Sequence[str], wide: str = "") -> Callable[[T], T]:
     """Declare a class or a patching function as the mutant of this name."""
 
     def declare(planted: T) -> T:
@@ -99,7 +100,7 @@ def mutant(name: str, *, kills: str | Sequence[str]) -> Callable[[T], T]:
             raise ValueError(f"mutant {name!r} must be killed by 1 to {MOST_ROWS} rows, got {rows!r}")
         if not callable(planted):
             raise TypeError(f"mutant {name!r} must be a class or a function of a Patch")
-        _MUTANTS[name] = Mutant(name, rows, planted)
+        _MUTANTS[name] = Mutant(name, rows, planted, wide)
         return planted
 
     return declare
