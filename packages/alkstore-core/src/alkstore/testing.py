@@ -1,4 +1,4 @@
-"""What tests of applications need: a clock that moves only when told, and a seeded random source."""
+"""What tests of applications need: a clock that moves only when told, a seeded random source, and a look into a queue."""
 
 import asyncio
 import contextvars
@@ -8,10 +8,17 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from alkstore.clock import Timer
-from alkstore.numbers import duration, instant, shift, to_datetime
+import msgspec
 
-__all__ = ["ManualClock", "seeded"]
+from alkstore import payload as payloads
+from alkstore.clock import Timer
+from alkstore.engine import JobState
+from alkstore.errors import CodecError, InvalidArgument, show
+from alkstore.numbers import duration, instant, shift, to_datetime
+from alkstore.queue import Queue
+from alkstore.values import Job
+
+__all__ = ["ManualClock", "assert_enqueued", "seeded"]
 
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 """Where a clock stands when nothing is said."""
@@ -26,6 +33,80 @@ MOST_TURNS: Final = 100_000
 def seeded(seed: int = 0) -> random.Random:
     """Give a random source whose draws are the same in every run."""
     return random.Random(seed)
+
+
+class _Any:
+    def __repr__(self) -> str:
+        return "any payload"
+
+
+ANY: Final = _Any()
+"""Stands for whatever payload there is; None is one."""
+
+SHOWN: Final = 10
+"""Payloads that a message names at most."""
+
+PAGE: Final = 1_000
+
+
+async def assert_enqueued(queue: Queue, payload: object = ANY) -> Job:
+    """Make sure that a job waits in a queue: ready, delayed, or to be tried again.
+
+    Args:
+        queue: Where to look.
+        payload: What the job holds, a tuple standing for a list as in `Queue.enqueue`; or a function of the payload that
+            says whether it is the one; any job by default.
+
+    Returns:
+        The first of those that fit, in the order of ids; nothing is claimed or changed.
+
+    Raises:
+        AssertionError: There is none; it names the payloads that do wait there.
+        CodecError: ``payload`` is not a JSON value.
+        InvalidArgument: ``queue`` is no `Queue`.
+
+    Cost: a read of every job that waits there, by pages.
+    """
+    if not isinstance(queue, Queue):
+        raise InvalidArgument(f"queue must be a Queue, as store.queue(name) gives it, got {show(queue)}")
+    fits = _fitting(payload)
+    others: list[str] = []
+    after, count = 0, 0
+    while jobs := await queue.list(state=JobState.PENDING, after=after, limit=PAGE):
+        for job in jobs:
+            found = _read(job)
+            if not isinstance(found, CodecError) and fits(found):
+                return job
+            if len(others) < SHOWN:
+                others.append(show(found))
+        after, count = jobs[-1].id, count + len(jobs)
+    there = f"what waits there is {', '.join(others)}" if others else "nothing waits there"
+    more = f", and {count - SHOWN} more" if count > SHOWN else ""
+    wanted = (
+        "job" if payload is ANY else f"job with {'such a payload' if callable(payload) else show(payload)}"
+    )
+    raise AssertionError(f"no {wanted} waits in queue {queue.name!r}; {there}{more}")
+
+
+def _fitting(payload: object) -> Callable[[object], object]:
+    if payload is ANY:
+        return lambda _: True
+    if callable(payload):
+        return payload
+    wanted = _sorted(payloads.decode(payloads.encode(payload)))
+    return lambda found: _sorted(found) == wanted
+
+
+def _sorted(value: object) -> bytes:
+    # Python holds True equal to 1, which a handler's types do not; the order of keys means nothing.
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _read(job: Job) -> object:
+    try:
+        return job.payload
+    except CodecError as error:
+        return error
 
 
 class ManualClock:
