@@ -12,7 +12,7 @@ from alkstore_contract_suite.registry import Registry, load_entry_points
 from alkstore_contract_suite.row import CAPABILITIES, MODEL_PREFIX, Row
 from workspace import ROOT, engines
 
-__all__ = ["PAGE", "anchors", "main", "page"]
+__all__ = ["PAGE", "anchors", "areas", "cell", "main", "page"]
 
 PAGE = Path("docs", "guarantees.md")
 """Where the page stands, relative to the root."""
@@ -27,6 +27,7 @@ Printed from the suite's rows and the engines' columns by `python tools/guarante
 Each line is one test. *Promise* is what it holds an engine to, *looked at* is what tells it whether the promise was
 kept, *modes* are the ways in which it is run, one case for each. The wording that binds stands in
 [the contract](contract.md); `pytest --pyargs alkstore_contract_suite --alk-explain Q-09` shows it beside its tests.
+That each of them can fail [the kill matrix](kill-matrix.md) shows.
 """
 
 ENGINES = """\
@@ -53,7 +54,7 @@ sequences that somebody wrote down.
 def page(contract: str, known: Sequence[Row], columns: Sequence[EngineColumn] = ()) -> str:
     """Give the text of the page: the engines, a table for each area of the contract, then other rows."""
     parts = [HEAD, *([ENGINES + "\n" + _engines(columns)] if columns else [])]
-    parts += [_section(area, title, known) for area, title in _areas(contract)]
+    parts += [_section(area, title, known) for area, title in areas(contract)]
     models = [row for row in known if row.id.startswith(MODEL_PREFIX)]
     if models:
         parts.append(MODEL + "\n" + _table(models))
@@ -65,8 +66,8 @@ def page(contract: str, known: Sequence[Row], columns: Sequence[EngineColumn] = 
 
 def anchors(contract: str) -> dict[str, str]:
     """Give for every row of the contract the anchor of its area's heading."""
-    areas = {area: _slug(f"{area}: {title}") for area, title in _areas(contract)}
-    return {id: areas[_area(id)] for id in promises()}
+    slugs = {area: _slug(f"{area}: {title}") for area, title in areas(contract)}
+    return {id: slugs[_area(id)] for id in promises()}
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
@@ -83,7 +84,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     return 0
 
 
-def _areas(contract: str) -> Iterator[tuple[str, str]]:
+def areas(contract: str) -> Iterator[tuple[str, str]]:
+    """Give the areas of the contract and their titles."""
     return ((found["area"], found["title"]) for found in AREA.finditer(contract))
 
 
@@ -118,9 +120,9 @@ def _engines(columns: Sequence[EngineColumn]) -> str:
     lines = [f"| | {' | '.join(column.name for column in columns)} |", f"| --- |{' --- |' * len(columns)}"]
     for word in CAPABILITIES:
         cells = (_capability(column, word) for column in columns)
-        lines.append(f"| {_cell(word)} | {' | '.join(cells)} |")
+        lines.append(f"| {cell(word)} | {' | '.join(cells)} |")
     for id in sorted({id for column in columns for id in column.omitted}):
-        cells = (f"no: {_cell(column.omitted[id])}" if id in column.omitted else "yes" for column in columns)
+        cells = (f"no: {cell(column.omitted[id])}" if id in column.omitted else "yes" for column in columns)
         lines.append(f"| {id} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -130,20 +132,20 @@ def _capability(column: EngineColumn, word: str) -> str:
         case Supported():
             return "yes"
         case Planned(what):
-            return f"planned: {_cell(what)}"
+            return f"planned: {cell(what)}"
         case absent:
-            return f"no: {_cell(absent.reason)}"
+            return f"no: {cell(absent.reason)}"
 
 
 def _table(found: Sequence[Row]) -> str:
     lines = ["| row | promise | looked at | modes |", "| --- | --- | --- | --- |"]
     for row in found:
-        cells = (row.id, _cell(row.text), _cell(row.oracle), ", ".join(row.modes))
+        cells = (row.id, cell(row.text), cell(row.oracle), ", ".join(row.modes))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Give text that neither ends its cell nor is taken for markup."""
     return re.sub(r"([|*_<>`\[\]])", r"\\\1", " ".join(text.split()))
 
