@@ -1,7 +1,6 @@
 """The page of kills shows what the rows and the broken engines claim, and is checked without running them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,9 @@ import pytest
 import kill_matrix
 from alkstore_contract_suite.row import Row
 from kill_matrix import Claim, claims, page, shown
+from workspace import ROOT
 
 CONTRACT = "### Q: queues\n\n### LOCK: locks\n"
-
-
-@dataclass
-class Mutant:
-    name: str
-    kills: Sequence[str]
 
 
 def row(id: str, name: str, kills: Sequence[str] = ()) -> Row:
@@ -40,15 +34,13 @@ def row(id: str, name: str, kills: Sequence[str] = ()) -> Row:
 
 def stale(root: Path, text: str) -> int:
     (root / "docs").mkdir(exist_ok=True)
-    (root / "docs" / "contract.md").write_text(
-        (kill_matrix.ROOT / "docs" / "contract.md").read_text("utf-8"), "utf-8"
-    )
+    (root / "docs" / "contract.md").write_text((ROOT / "docs" / "contract.md").read_text("utf-8"), "utf-8")
     (root / kill_matrix.PAGE).write_text(text, "utf-8")
     return kill_matrix.main(["--check"], root)
 
 
 def published() -> str:
-    return (kill_matrix.ROOT / kill_matrix.PAGE).read_text("utf-8")
+    return (ROOT / kill_matrix.PAGE).read_text("utf-8")
 
 
 def test_the_page_shows_what_is_declared() -> None:
@@ -86,7 +78,7 @@ def test_a_page_written_by_hand_is_stale(tmp_path: Path) -> None:
 def test_a_test_that_names_a_mutant_speaks_for_its_row() -> None:
     known = [row("Q-01", "first", ["late"]), row("Q-01", "second", ["late"]), row("Q-02", "third")]
 
-    assert claims(known, [Mutant("late", ["Q-01", "Q-02"])]) == [
+    assert claims(known, {"late": ["Q-01", "Q-02"]}) == [
         Claim("Q-01", "late", "first"),
         Claim("Q-01", "late", "second"),
         Claim("Q-02", "late", ""),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from alkstore_contract_suite import broken, jobs, rows
-from alkstore_contract_suite.broken import Mutant
 from alkstore_contract_suite.row import MODEL_PREFIX, Row
 from alkstore_contract_suite.selftest import of_the_checkout
 from guarantees import areas, cell
@@ -67,11 +66,14 @@ class Claim(NamedTuple):
     test: str
 
 
-def claims(known: Sequence[Row], mutants: Sequence[Mutant]) -> Sequence[Claim]:
-    """Give what the page shows: what tests say, and what mutants say of rows in which no test names them."""
+def claims(known: Sequence[Row], kills: Mapping[str, Sequence[str]]) -> Sequence[Claim]:
+    """Give what the page shows: what tests say, and what mutants say of rows in which no test names them.
+
+    ``kills`` has for each mutant the rows that must find it.
+    """
     named = [Claim(row.id, name, row.name) for row in known for name in row.kills]
     said = {(claim.row, claim.mutant) for claim in named}
-    whole = [Claim(id, mutant.name, "") for mutant in mutants for id in mutant.kills]
+    whole = [Claim(id, name, "") for name, ids in kills.items() for id in ids]
     return sorted([*named, *(claim for claim in whole if claim[:2] not in said)])
 
 
@@ -99,7 +101,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     contract = (root / "docs" / "contract.md").read_text("utf-8")
     path = root / PAGE
     known = rows.registered()
-    wanted = claims(known, broken.load()[1])
+    wanted = claims(known, {mutant.name: mutant.kills for mutant in broken.load()[1]})
     if list(arguments) == ["--check"]:
         return _check(path, contract, wanted)
     tested = of_the_checkout(known, jobs=jobs.cores())

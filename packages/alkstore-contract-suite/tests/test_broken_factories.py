@@ -1,11 +1,13 @@
 """A factory that is wrong makes the harness untrustworthy, whatever the engine is."""
 
 import asyncio
+import functools
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +15,15 @@ from alkstore import Store
 from alkstore.testing import ManualClock
 from alkstore_contract_suite import rows
 from alkstore_contract_suite.backends import Backends
-from alkstore_contract_suite.factory import Backend
+from alkstore_contract_suite.factory import Backend, Business, Crash, EngineColumn, Remote
 from alkstore_contract_suite.in_process import InProcessColumn, InProcessFactory
 from alkstore_contract_suite.plan import Selection
 from alkstore_contract_suite.session import Session
+from alkstore_contract_suite.single_file import SingleFileColumn
 from alkstore_contract_suite.verdict import Verdict
 from alkstore_mem.contract import CAPABILITIES, make_store
+from alkstore_sqlite.contract import CAPABILITIES as ON_A_FILE
+from alkstore_sqlite.contract import SqliteFactory
 
 
 class Honest(InProcessFactory):
@@ -108,20 +113,93 @@ class Column(InProcessColumn):
         yield self._factory(make_store, random.Random(case))
 
 
-def verdict_on(factory: type[InProcessFactory]) -> tuple[Verdict, Sequence[str]]:
-    """Run the rows about factories; gives the verdict and the rows that failed."""
-    backends = Backends("test")
+class OnAFile(SqliteFactory):
+    """Sqlite's own."""
+
+
+class TheSameObject(OnAFile):
+    _only: Store | None = None
+
+    async def open(self, instance: str = "a") -> Store:
+        self._only = self._only or await super().open(instance)
+        return self._only
+
+
+class AnotherFile(OnAFile):
+    """Gives a second store storage of its own."""
+
+    async def open(self, instance: str = "a") -> Store:
+        return await (super().open() if instance == "a" else OnAFile(elsewhere(self), self._seed).open())
+
+
+class ReopensNothing(OnAFile):
+    async def reopen(self, store: Store) -> Store:
+        return store
+
+
+class ReopensBesideIt(OnAFile):
+    """Closes nothing."""
+
+    async def reopen(self, store: Store) -> Store:
+        return await self.open()
+
+
+class ForgetsOnReopen(OnAFile):
+    async def reopen(self, store: Store) -> Store:
+        await store.aclose()
+        return await OnAFile(elsewhere(self), self._seed).open()
+
+
+class ClosesInsteadOfCrashing(OnAFile):
+    async def crash(self, store: Store, kind: Crash) -> None:
+        await store.aclose()
+
+
+class HasNoDataOfItsOwn(OnAFile):
+    def business(self) -> Business:
+        return None  # type: ignore[return-value]  # what is wrong here
+
+
+class HasNoRecipe(OnAFile):
+    def remote(self) -> Remote | None:
+        return None
+
+
+class ChildrenElsewhere(OnAFile):
+    def remote(self) -> Remote | None:
+        return functools.partial(SqliteFactory, elsewhere(self))
+
+
+def elsewhere(factory: OnAFile) -> Path:
+    """Give a folder for another file, which ends with the scope."""
+    other = factory.path.parent.with_name(f"{factory.path.parent.name}-other")
+    other.mkdir(exist_ok=True)
+    return other
+
+
+def in_process(factory: type[InProcessFactory]) -> EngineColumn:
+    return Column(factory)
+
+
+def on_a_file(factory: type[SqliteFactory]) -> EngineColumn:
+    return SingleFileColumn("sqlite", version="0", contract="1.0", capabilities=ON_A_FILE, factory=factory)
+
+
+def verdict_on(column: EngineColumn) -> tuple[Verdict, Mapping[str, str]]:
+    """Run the rows about factories; gives the verdict, and by row the promise that an assertion named."""
     known = [row for row in rows.registered() if row.is_factory]
-    session = Session([Column(factory)], known, backends, selection=Selection(), seed=None, expectations={})
-    for case in session.wanted:
-        session.record(case.id, session.run(case))
-    backends.close()
+    with closing(Backends("test")) as backends:
+        session = Session([column], known, backends, selection=Selection(), seed=None, expectations={})
+        for case in session.wanted:
+            session.record(case.id, session.run(case))
     result = session.result().engines[0]
-    return result.verdict, [cell.row for cell in result.cells if cell.status == "FAIL"]
+    failed = [cell for cell in result.cells if cell.status == "FAIL"]
+    return result.verdict, {cell.row: cell.outcome.promise for cell in failed}
 
 
-def test_the_factory_of_mem_is_trusted() -> None:
-    assert verdict_on(Honest) == (Verdict.INCOMPLETE, [])
+@pytest.mark.parametrize("column", [in_process(Honest), on_a_file(OnAFile)], ids=["mem", "sqlite"])
+def test_the_factory_of_an_engine_is_trusted(column: EngineColumn) -> None:
+    assert verdict_on(column) == (Verdict.INCOMPLETE, {})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +217,36 @@ def test_the_factory_of_mem_is_trusted() -> None:
     ],
 )
 def test_a_broken_factory_makes_the_harness_untrustworthy(factory: type[InProcessFactory], row: str) -> None:
-    verdict, failed = verdict_on(factory)
+    verdict, failed = verdict_on(in_process(factory))
 
     assert verdict is Verdict.NOT_TRUSTWORTHY
-    assert row in failed
+    assert failed[row]
+
+
+@pytest.mark.parametrize(
+    ("factory", "row"),
+    [
+        (TheSameObject, "FACTORY-05"),
+        (AnotherFile, "FACTORY-05"),
+        (ReopensNothing, "FACTORY-06"),
+        (ReopensBesideIt, "FACTORY-06"),
+        (ForgetsOnReopen, "FACTORY-06"),
+        (ClosesInsteadOfCrashing, "FACTORY-07"),
+        (HasNoDataOfItsOwn, "FACTORY-10"),
+        (HasNoRecipe, "FACTORY-10"),
+        (ChildrenElsewhere, "FACTORY-11"),
+    ],
+)
+def test_a_broken_factory_on_storage_makes_the_harness_untrustworthy(
+    factory: type[SqliteFactory], row: str
+) -> None:
+    verdict, failed = verdict_on(on_a_file(factory))
+
+    assert verdict is Verdict.NOT_TRUSTWORTHY
+    assert failed[row]
+
+
+def test_every_row_about_factories_is_failed_by_a_broken_one() -> None:
+    text = Path(__file__).read_text("utf-8")
+
+    assert [row.id for row in rows.registered() if row.is_factory and f', "{row.id}")' not in text] == []
