@@ -262,6 +262,23 @@ async def test_an_outage_is_logged_once_and_its_end_too(caplog: pytest.LogCaptur
     ]
 
 
+async def test_an_outage_is_reported_once_and_its_end_too() -> None:
+    server = Server()
+    async with server.listener() as listener:
+        await listener.caught_up()
+        server.error = REFUSED
+        server.lines[0].terminate()
+        for _ in range(3):
+            server.dialled.clear()
+            await server.dialled.wait()
+        server.error = None
+        await listener.caught_up()
+
+    (up, reason, again) = server.reports
+    assert (up, again) == (None, None)
+    assert "connection" in (reason or "")
+
+
 async def test_a_bug_is_logged_with_its_traceback_and_listened_on_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

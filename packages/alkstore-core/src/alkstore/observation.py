@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -55,7 +55,7 @@ class Observation:
                 self.note(observer, error)
 
     def sending(self, destination: Destination, count: int) -> "Sending":
-        """Let the carriers be around a call that sends; entering it gives their headers."""
+        """Let the carriers be around a call that sends; what goes along is in its ``headers``."""
         return Sending(self, destination, count)
 
     def handling(self, job: Job) -> "Handling":
@@ -108,20 +108,28 @@ class _Around:
 class Sending(_Around):
     """``with`` it, a call that sends has the carriers around it."""
 
-    __slots__ = ("_count", "_destination")
+    __slots__ = ("_count", "_destination", "headers")
 
     def __init__(self, observation: Observation, destination: Destination, count: int) -> None:
         super().__init__(observation)
         self._destination = destination
         self._count = count
+        self.headers: dict[str, str] = {}
 
-    def __enter__(self) -> Mapping[str, str]:
-        headers: dict[str, str] = {}
+    def __enter__(self) -> Self:
+        headers = self.headers
         for carrier in self._observation.carriers:
             headers.update(
                 self._enter(carrier, partial(carrier.sending, self._destination, self._count), NOTHING)
             )
-        return headers
+        return self
+
+    def sent(self, ids: Sequence[int]) -> None:
+        for carrier, _ in self._entered:
+            try:
+                carrier.sent(ids)
+            except Exception as error:
+                self._observation.note(carrier, error)
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

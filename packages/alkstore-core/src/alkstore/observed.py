@@ -223,8 +223,9 @@ async def _insert(
 ) -> tuple[Sequence[int], JobsEnqueued]:
     destination = Destination.of_queue(jobs[0].queue)  # one call is for one queue
     began = _clock()
-    with observation.sending(destination, len(jobs)) as headers:
-        ids = await insert(carrying.jobs(jobs, headers) if headers else jobs)
+    with observation.sending(destination, len(jobs)) as around:
+        ids = await insert(carrying.jobs(jobs, around.headers) if around.headers else jobs)
+        around.sent(ids)
     return ids, JobsEnqueued(destination=destination, ids=ids, seconds=_clock() - began)
 
 
@@ -235,8 +236,9 @@ async def _append(
 ) -> tuple[Sequence[int], EventsPublished]:
     destination = Destination("stream", events[0].stream)
     began = _clock()
-    with observation.sending(destination, len(events)) as headers:
-        offsets = await append(carrying.events(events, headers) if headers else events)
+    with observation.sending(destination, len(events)) as around:
+        offsets = await append(carrying.events(events, around.headers) if around.headers else events)
+        around.sent(offsets)
     return offsets, EventsPublished(destination=destination, offsets=offsets, seconds=_clock() - began)
 
 

@@ -196,7 +196,7 @@ Observer: TypeAlias = Callable[[Fact], object]
 
 @runtime_checkable
 class Carrier(Protocol):
-    """An observer that takes a context along. Both methods are called in the context of the caller, and must not wait."""
+    """An observer that takes a context along. All methods are called in the context of the caller, and must not wait."""
 
     def __call__(self, fact: Fact, /) -> object:
         """Hear of a fact."""
@@ -207,6 +207,9 @@ class Carrier(Protocol):
         They never take the place of the caller's own of the same name, and are left out where they would not fit into
         the 8 KiB of headers, the last first.
         """
+
+    def sent(self, ids: Sequence[int], /) -> object:
+        """Hear of the ids or offsets that the call gave, while still around it; a transaction may yet roll back."""
 
     def handling(self, job: Job, /) -> AbstractContextManager[object]:
         """Be around one handler of a job; the context variables that it sets are the handler's.

@@ -1,0 +1,307 @@
+"""What observers are told, when, and that nothing they do changes anything; on an engine without I/O and on one with."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import alkstore
+from alkstore import Job, JobHandle, Store
+from alkstore.errors import InvalidArgument
+from alkstore.observing import (
+    BatchWritten,
+    Destination,
+    EventsPublished,
+    EventsRead,
+    Fact,
+    JobHandled,
+    JobsClaimed,
+    JobsEnqueued,
+    JobSettled,
+    JobsExpired,
+    SchedulesFired,
+)
+from alkstore.testing import ManualClock
+from alkstore.worker import Fail, Worker
+
+F = TypeVar("F", bound=Fact)
+
+MAIL = Destination("queue", "mail")
+
+
+class Notebook:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+
+    def __call__(self, fact: Fact) -> None:
+        self.facts.append(fact)
+
+    def of(self, kind: type[F]) -> list[F]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def kinds(self) -> list[type[Fact]]:
+        return [type(fact) for fact in self.facts if not isinstance(fact, BatchWritten)]
+
+
+class Observed:
+    """A store with a notebook and a clock."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = ManualClock()
+        self.told = Notebook()
+
+    @asynccontextmanager
+    async def opened(self, *others: Callable[[Fact], object]) -> AsyncIterator[Store]:
+        async with alkstore.open(self.url, clock=self.clock, observers=[*others, self.told]) as store:
+            yield store
+
+
+@pytest.fixture(params=["mem", "sqlite"])
+def observed(request: pytest.FixtureRequest, tmp_path: Path) -> Observed:
+    return Observed("mem://" if request.param == "mem" else f"sqlite:///{tmp_path}/app.db")
+
+
+def outcomes(observed: Observed) -> list[tuple[object, str, float | None]]:
+    return [(fact.job.payload, fact.outcome, fact.held) for fact in observed.told.of(JobSettled)]
+
+
+async def test_one_job_is_told_from_its_enqueue_to_its_end(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail")
+        id = await queue.enqueue(1)
+        await observed.clock.advance(2)
+        (handle,) = await queue.claim_batch(1)
+        async with handle:
+            await observed.clock.advance(0.5)
+
+    enqueued, claimed, handled, settled = (
+        fact for fact in observed.told.facts if not isinstance(fact, BatchWritten)
+    )
+    assert isinstance(enqueued, JobsEnqueued)
+    assert (enqueued.destination, list(enqueued.ids)) == (MAIL, [id])
+    assert isinstance(claimed, JobsClaimed)
+    assert (claimed.jobs, claimed.wanted, claimed.waited) == ((handle.job,), 1, (2.0,))
+    assert (claimed.reclaimed, claimed.reclaimed_exactly) == (0, True)
+    assert isinstance(handled, JobHandled)
+    assert (handled.job, handled.error) == (handle.job, None)
+    assert isinstance(settled, JobSettled)
+    assert (settled.job, settled.outcome, settled.held) == (handle.job, "done", 0.5)
+
+
+async def test_each_outcome_has_its_name(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail", max_attempts=2)
+        await queue.enqueue_batch(["ack", "retry", "fail", "release"])
+        for handle in await queue.claim_batch(4):
+            await getattr(handle, str(handle.job.payload))()
+
+    assert outcomes(observed) == [
+        ("ack", "done", 0.0),
+        ("retry", "retried", 0.0),
+        ("fail", "dead", 0.0),
+        ("release", "released", 0.0),
+    ]
+
+
+async def test_a_retry_on_the_last_attempt_is_told_as_dead(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail", max_attempts=1)
+        await queue.enqueue(1)
+        (handle,) = await queue.claim_batch(1)
+        await handle.retry(error="no use")
+
+    assert outcomes(observed) == [(1, "dead", 0.0)]
+
+
+async def test_a_claim_that_lapsed_is_told_as_lost_once_and_its_job_as_reclaimed(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail", visibility_timeout=10)
+        await queue.enqueue(1)
+        (late,) = await queue.claim_batch(1)
+        await observed.clock.advance(10)
+        (handle,) = await queue.claim_batch(1)
+        assert not await late.ack()
+        await handle.ack()
+
+    assert outcomes(observed) == [(1, "lost", None), (1, "done", 0.0)]
+    assert [fact.reclaimed for fact in observed.told.of(JobsClaimed)] == [0, 1]
+
+
+async def test_a_settle_that_comes_too_late_is_told_as_lost_once(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail", visibility_timeout=10)
+        await queue.enqueue(1)
+        (handle,) = await queue.claim_batch(1)
+        await observed.clock.advance(10)
+        assert not await handle.heartbeat()
+        assert not await handle.ack()
+
+    assert outcomes(observed) == [(1, "lost", None)]
+
+
+async def test_a_renewed_claim_is_not_lost_when_its_first_window_ends(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail", visibility_timeout=10)
+        await queue.enqueue_batch([1, 2])
+        (handle,) = await queue.claim_batch(1)
+        await observed.clock.advance(6)
+        assert await handle.heartbeat()
+        await observed.clock.advance(6)
+        (other,) = await queue.claim_batch(1)
+        await handle.ack()
+        await other.ack()
+
+    assert outcomes(observed) == [(1, "done", 12.0), (2, "done", 0.0)]
+
+
+async def test_what_a_transaction_does_is_told_at_its_commit_in_its_order(observed: Observed) -> None:
+    async with observed.opened() as store:
+        await store.queue("mail").enqueue(1)
+        (handle,) = await store.queue("mail").claim_batch(1)
+        observed.told.facts.clear()
+        async with store.begin_tx() as tx:
+            await tx.publish("log", "x")
+            await tx.ack(handle)
+            await tx.enqueue("mail", 2)
+            await tx.outbox_enqueue("hook", 3)
+            assert observed.told.kinds() == []
+
+        assert observed.told.kinds() == [EventsPublished, JobSettled, JobsEnqueued, JobsEnqueued]
+        assert [fact.destination for fact in observed.told.of(JobsEnqueued)] == [
+            MAIL,
+            Destination("outbox", "hook"),
+        ]
+
+
+async def test_nothing_is_told_of_what_a_transaction_rolled_back(observed: Observed) -> None:
+    async with observed.opened() as store:
+        await store.queue("mail").enqueue(1)
+        (handle,) = await store.queue("mail").claim_batch(1)
+        observed.told.facts.clear()
+        async with store.begin_tx() as tx:
+            await tx.enqueue("mail", 2)
+            await tx.publish("log", "x")
+            await tx.ack(handle)
+            await tx.rollback()
+        assert observed.told.kinds() == []
+
+        await handle.ack()
+        assert outcomes(observed) == [(1, "done", 0.0)]
+
+
+async def test_a_sweep_tells_of_what_it_moved_and_nothing_of_nothing(observed: Observed) -> None:
+    async with observed.opened() as store:
+        queue = store.queue("mail", expires=5)
+        await queue.enqueue_batch([1, 2])
+        await queue.sweep_expired()
+        await observed.clock.advance(5)
+        await queue.sweep_expired()
+
+    assert observed.told.of(JobsExpired) == [JobsExpired(destination=MAIL, count=2)]
+
+
+async def test_schedules_and_streams_are_told_of(observed: Observed) -> None:
+    async with observed.opened() as store:
+        await store.schedule("tick", "@every 1m", "mail", None)
+        await store.tick_schedules()
+        await observed.clock.advance(180)
+        await store.tick_schedules()
+        offsets = await store.stream("log").publish_batch(["a", "b"])
+        events = await store.stream("log").read_since(0)
+        await store.stream("log").read_since(offsets[-1])
+
+    assert [fact.jobs for fact in observed.told.of(SchedulesFired)] == [3]
+    assert [list(fact.offsets) for fact in observed.told.of(EventsPublished)] == [offsets]
+    assert [list(fact.events) for fact in observed.told.of(EventsRead)] == [events]
+
+
+async def test_a_worker_tells_what_its_handlers_ended_with(observed: Observed) -> None:
+    def handler(value: int) -> object:
+        if value == 2:
+            raise ValueError("no")
+        return Fail("never") if value == 3 else None
+
+    async with observed.opened() as store:
+        await store.queue("mail").enqueue_batch([1, 2, 3])
+        await Worker(store, {"mail": handler}).run_until_idle()
+
+    found = {fact.job.payload: fact.error for fact in observed.told.of(JobHandled)}
+    assert found[1] is None
+    assert isinstance(found[2], ValueError)
+    assert isinstance(found[3], Fail)
+    assert {payload: outcome for payload, outcome, _ in outcomes(observed)} == {
+        1: "done",
+        2: "retried",
+        3: "dead",
+    }
+
+
+async def test_a_handler_is_told_of_once_however_it_is_run(observed: Observed) -> None:
+    async def failing(handle: JobHandle) -> None:
+        async with handle:
+            raise ValueError
+
+    async def worker_handler(handle: JobHandle, job: Job) -> None:
+        async with handle:
+            pass
+
+    async with observed.opened() as store:
+        for run in (store.queue("mail").run_once, store.outbox("hook").run_once):
+            await store.queue("mail").enqueue(1)
+            await store.outbox("hook").enqueue(1)
+            await run(failing)
+        await store.queue("mail").purge_dead(older_than=0)
+        await Worker(store, {"mail": worker_handler}).run_until_idle()
+
+    assert [type(fact.error) for fact in observed.told.of(JobHandled)] == [ValueError, ValueError, type(None)]
+
+
+async def test_an_observer_that_raises_is_logged_once_and_breaks_nothing(
+    observed: Observed, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(fact: Fact) -> None:
+        raise RuntimeError("no room")
+
+    async with observed.opened(broken) as store:
+        async with store.begin_tx() as tx:
+            await tx.enqueue("mail", 1)
+        (handle,) = await store.queue("mail").claim_batch(1)
+        async with handle:
+            pass
+
+        assert (await store.queue("mail").stats()).processing == 0
+    assert outcomes(observed) == [(1, "done", 0.0)]
+    told = [record for record in caplog.records if record.name == "alkstore.observing"]
+    assert [(record.levelno, record.exc_info is not None) for record in told] == [(logging.ERROR, True)]
+
+
+async def test_calls_awaited_together_are_told_one_by_one_and_as_the_batch_that_was_written(
+    tmp_path: Path,
+) -> None:
+    observed = Observed(f"sqlite:///{tmp_path}/app.db")
+    async with observed.opened() as store:
+        queue = store.queue("mail")
+        await asyncio.gather(*(queue.enqueue(number) for number in range(64)))
+
+    sizes = [fact.size for fact in observed.told.of(BatchWritten) if fact.kind == "enqueue"]
+    assert len(observed.told.of(JobsEnqueued)) == sum(sizes) == 64
+    assert len(sizes) < 64
+
+
+async def test_nobody_is_asked_anything_where_there_are_no_observers(observed: Observed) -> None:
+    async with alkstore.open(observed.url) as store:
+        assert store._observation is None
+        assert not hasattr(store._engine, "_observation")
+
+
+@pytest.mark.parametrize("observers", [7, "print", [7], None])
+async def test_what_cannot_be_called_is_no_observer(observers: Any) -> None:
+    with pytest.raises(InvalidArgument, match="observer"):
+        _ = alkstore.open("mem://", observers=observers)
