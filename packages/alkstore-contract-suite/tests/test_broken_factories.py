@@ -4,7 +4,7 @@ import asyncio
 import functools
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,16 @@ from alkstore import Store
 from alkstore.testing import ManualClock
 from alkstore_contract_suite import rows
 from alkstore_contract_suite.backends import Backends
-from alkstore_contract_suite.factory import Backend, Business, Crash, EngineColumn, Remote
+from alkstore_contract_suite.factory import (
+    Backend,
+    Business,
+    Capability,
+    Crash,
+    EngineColumn,
+    Fault,
+    Remote,
+    Unsupported,
+)
 from alkstore_contract_suite.in_process import InProcessColumn, InProcessFactory
 from alkstore_contract_suite.plan import Selection
 from alkstore_contract_suite.session import Session
@@ -170,6 +179,11 @@ class ChildrenElsewhere(OnAFile):
         return functools.partial(SqliteFactory, elsewhere(self))
 
 
+class BreaksWhatIsNotThere(OnAFile):
+    def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
+        return nullcontext()
+
+
 def elsewhere(factory: OnAFile) -> Path:
     """Give a folder for another file, which ends with the scope."""
     other = factory.path.parent.with_name(f"{factory.path.parent.name}-other")
@@ -181,8 +195,10 @@ def in_process(factory: type[InProcessFactory]) -> EngineColumn:
     return Column(factory)
 
 
-def on_a_file(factory: type[SqliteFactory]) -> EngineColumn:
-    return SingleFileColumn("sqlite", version="0", contract="1.0", capabilities=ON_A_FILE, factory=factory)
+def on_a_file(
+    factory: type[SqliteFactory], capabilities: Mapping[str, Capability] = ON_A_FILE
+) -> EngineColumn:
+    return SingleFileColumn("sqlite", version="0", contract="1.0", capabilities=capabilities, factory=factory)
 
 
 def verdict_on(column: EngineColumn) -> tuple[Verdict, Mapping[str, str]]:
@@ -246,7 +262,30 @@ def test_a_broken_factory_on_storage_makes_the_harness_untrustworthy(
     assert failed[row]
 
 
+@pytest.mark.parametrize(
+    ("factory", "word"),
+    [
+        (OnAFile, "sql"),
+        (OnAFile, "listen"),
+        (OnAFile, "multi_process"),
+        (OnAFile, "watcher"),
+        (BreaksWhatIsNotThere, "reconnects"),
+        (BreaksWhatIsNotThere, "server"),
+    ],
+)
+def test_a_capability_that_is_kept_quiet_makes_the_harness_untrustworthy(
+    factory: type[SqliteFactory], word: str
+) -> None:
+    quiet = {**ON_A_FILE, word: Unsupported("not a word of it")}
+
+    verdict, failed = verdict_on(on_a_file(factory, quiet))
+
+    assert verdict is Verdict.NOT_TRUSTWORTHY
+    assert failed["FACTORY-12"]
+
+
 def test_every_row_about_factories_is_failed_by_a_broken_one() -> None:
     text = Path(__file__).read_text("utf-8")
+    ids = {row.id for row in rows.registered() if row.is_factory}
 
-    assert [row.id for row in rows.registered() if row.is_factory and f', "{row.id}")' not in text] == []
+    assert sorted(id for id in ids if f', "{id}")' not in text and f'failed["{id}"]' not in text) == []

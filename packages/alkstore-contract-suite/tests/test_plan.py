@@ -89,6 +89,27 @@ def test_what_is_planned_is_not_applicable_with_the_plan() -> None:
     )
 
 
+def test_what_tries_an_absence_is_not_applicable_where_it_is_there() -> None:
+    case = Case(replace(a_row("FACTORY-12"), lacks=("sql",)), "toy", "plain")
+
+    assert outcome_of(case, a_column()) is None
+    assert outcome_of(case, a_column(sql=Planned("later"))) is None
+    assert outcome_of(case, a_column(sql=Supported())) == (
+        Status.NOT_APPLICABLE,
+        "sql is there, and other rows show it",
+    )
+
+
+@pytest.mark.parametrize("word", CAPABILITIES)
+def test_a_capability_more_takes_no_row_of_the_contract_away(word: str) -> None:
+    cases = [case for case in plan(rows.registered(), a_column()) if not case.row.is_factory]
+
+    def run_on(column: InProcessColumn) -> set[str]:
+        return {case.id for case in cases if outcome_of(case, column) is None}
+
+    assert run_on(a_column()) <= run_on(a_column(omitted=None, **{word: Supported()}))
+
+
 @pytest.mark.parametrize(
     ("mode", "need"),
     [

@@ -85,6 +85,8 @@ def test_rows_do_not_look_at_the_text_of_errors(path: Path) -> None:
         ("Q-01", {"needs": ("magic",)}),
         ("Q-01", {"level": "PERHAPS"}),
         ("Q-01", {"oracle": " "}),
+        ("FACTORY-01", {"lacks": ("magic",)}),
+        ("Q-01", {"lacks": ("sql",)}),
     ],
 )
 def test_a_wrong_declaration_is_refused_at_import(id: str, changed: dict[str, Any]) -> None:

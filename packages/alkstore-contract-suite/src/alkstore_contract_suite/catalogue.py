@@ -39,6 +39,7 @@ def _function(row: Row) -> list[str]:
         "modes": ", ".join(row.modes),
         "level": f"{row.level}, since contract {row.since}",
         "needs": ", ".join(row.needs),
+        "lacks": ", ".join(row.lacks),
         "platform": ", ".join(row.platform),
         "depends": ", ".join(row.depends),
         "fails on": ", ".join(row.kills),

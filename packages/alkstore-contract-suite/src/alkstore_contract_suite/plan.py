@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from alkstore_contract_suite import platform_needs
 from alkstore_contract_suite.contract import promises
-from alkstore_contract_suite.factory import EngineColumn, Missing, Planned, Unsupported
+from alkstore_contract_suite.factory import EngineColumn, Missing, Planned, Supported, Unsupported
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.row import MODES, Row
 
@@ -134,6 +134,9 @@ def _absence(case: Case, column: EngineColumn, absent: Mapping[str, str]) -> str
             return f"{need}: {capability.reason}"
         if isinstance(capability, Planned):
             return f"{need} is planned: {capability.what}"
+    there = next((word for word in case.row.lacks if isinstance(column.capabilities[word], Supported)), None)
+    if there:
+        return f"{there} is there, and other rows show it"
     # Where nobody can start a thread the engine has nobody to refuse.
     return next((absent[need] for need in case.row.platform if need in absent), "")
 

@@ -80,6 +80,7 @@ class Row:
         oracle: What is looked at to know that the promise was kept.
         modes: How the promise is checked; one case for each.
         needs: Capabilities without which an engine cannot express this; "second" and the like imply theirs.
+        lacks: Capabilities that a column must not have for this to mean anything: it tries what the column says is not there.
         kills: Names of broken engines on which this very function fails.
         depends: Rows without which this one says nothing; if one of them failed this one is BLOCKED.
         hints: What an engine's author may want to look at first.
@@ -103,6 +104,7 @@ class Row:
     bare: bool = False
     machine: str = ""
     platform: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
     @property
     def is_factory(self) -> bool:
@@ -138,6 +140,7 @@ def row(
     bare: bool = False,
     machine: str = "",
     platform: Sequence[str] = (),
+    lacks: Sequence[str] = (),
 ) -> Callable[[RowFunction], RowFunction]:
     """Declare a coroutine function as a test of one row of the contract.
 
@@ -165,6 +168,7 @@ def row(
             bare=bare,
             machine=machine,
             platform=tuple(platform),
+            lacks=tuple(lacks),
         )
         _check(declared)
         _ROWS[id, name] = declared
@@ -202,6 +206,9 @@ def _check(declared: Row) -> None:
         raise RowError(f"{where}: needs at least one mode")
     _check_words(where, "mode", declared.modes, MODES)
     _check_words(where, "capability", declared.needs, CAPABILITIES)
+    _check_words(where, "capability", declared.lacks, CAPABILITIES)
+    if declared.lacks and not declared.is_factory:
+        raise RowError(f"{where}: a capability may take no row of the contract away, so none may be lacked")
     _check_words(where, "platform need", declared.platform, platform_needs.NEEDS)
     _check_words(where, "level", (declared.level,), ("MUST", "SHOULD", "MAY"))
 

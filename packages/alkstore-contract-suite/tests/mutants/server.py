@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from mutant import mutant
 
+from alkstore.clock import ServerClock
 from alkstore.engine import Ack, EngineTransaction, EventRecord, NewJob, Topic, TopicKind, Traits, Watch
 from alkstore.errors import DatabaseError
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import PgEngine
 from alkstore_pg.join import JoinedTransaction
 from alkstore_pg.surroundings import Options

@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-from alkstore import Closed, JobState, StopToken, Store
+from alkstore import Closed, InvalidArgument, JobState, StopToken, Store
 from alkstore_contract_suite.context import MICRO, Context
+from alkstore_contract_suite.factory import Fault, Unsupported
 from alkstore_contract_suite.row import row
 
 STEPS = (1.0, MICRO, 0.25, 3600.0 * 24 * 365, -2.0, -MICRO)
@@ -218,3 +219,89 @@ async def a_column_with_many_processes_can_open_a_store_in_another(ctx: Context)
     ctx.that(
         ctx.factory.remote() is not None, "a column with 'multi_process' has a recipe for another process"
     )
+
+
+# ---------------------------------------------------------------- what the column says is not there
+
+HIDDEN = "What the column says is not there is not there: a capability that is kept quiet would spare the engine its rows."
+
+
+@row(
+    "FACTORY-12",
+    text=HIDDEN,
+    oracle="a transaction refuses its connection, and the factory has no data beside it",
+    lacks=("sql",),
+    hints="a connection to give and data of the caller's own are the capability 'sql'",
+)
+async def a_column_without_sql_has_no_connection_to_give(ctx: Context) -> None:
+    async with ctx.store.begin_tx() as tx:
+        with ctx.refuses_sync(InvalidArgument, "a transaction without 'sql' has no connection"):
+            ctx.note(type(tx.connection).__name__)
+    ctx.expect(ctx.factory.business(), None, "a column without 'sql' has no business data")
+
+
+@row(
+    "FACTORY-12",
+    text=HIDDEN,
+    oracle="a store refuses to listen",
+    lacks=("listen",),
+    hints="receivers of wakes are the capability 'listen'",
+)
+async def a_column_without_listen_has_no_receivers(ctx: Context) -> None:
+    async with ctx.refuses(InvalidArgument, "a store without 'listen' refuses to"):
+        await ctx.store.listen("news")
+
+
+@row(
+    "FACTORY-12",
+    text=HIDDEN,
+    oracle="the factory has no recipe for another process",
+    lacks=("multi_process",),
+    hints="storage that another process may open is the capability 'multi_process'",
+)
+async def a_column_without_many_processes_opens_no_store_in_another(ctx: Context) -> None:
+    ctx.expect(
+        ctx.factory.remote(), None, "a column without 'multi_process' has no recipe for another process"
+    )
+
+
+def _cannot(ctx: Context, kind: Fault) -> None:
+    found = ctx.factory.fault(kind, ctx.store)
+    ctx.that(
+        isinstance(found, Unsupported),
+        f"what a column does not have cannot go wrong: {kind.value}",
+        observed=type(found).__name__,
+    )
+
+
+@row(
+    "FACTORY-12",
+    text=HIDDEN,
+    oracle="the factory cannot lose a listening connection",
+    lacks=("reconnects",),
+    hints="a listening connection that may be lost is the capability 'reconnects'",
+)
+async def a_column_that_never_reconnects_loses_no_listener(ctx: Context) -> None:
+    _cannot(ctx, Fault.LISTENER_LOST)
+
+
+@row(
+    "FACTORY-12",
+    text=HIDDEN,
+    oracle="the factory cannot restart a server",
+    lacks=("server",),
+    hints="a server beside the process is the capability 'server'",
+)
+async def a_column_without_a_server_restarts_none(ctx: Context) -> None:
+    _cannot(ctx, Fault.SERVER_RESTART)
+
+
+@row(
+    "FACTORY-12",
+    text=HIDDEN,
+    oracle="the factory cannot end a watcher",
+    lacks=("watcher",),
+    hints="a thread or a task that looks for wakes is the capability 'watcher'",
+)
+async def a_column_without_a_watcher_ends_none(ctx: Context) -> None:
+    _cannot(ctx, Fault.WATCHER_DIES)
