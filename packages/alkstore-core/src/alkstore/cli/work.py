@@ -5,6 +5,8 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 import click
@@ -23,6 +25,7 @@ from alkstore.cli.storage import (
 from alkstore.cli.values import SECONDS
 from alkstore.cli.waiting import unless_stopped
 from alkstore.cli.work_exec import Program, program
+from alkstore.cli.work_metrics import ADDRESS, Address, counting, serving
 from alkstore.cli.work_target import load, made
 from alkstore.errors import AlkstoreError
 from alkstore.stop import StopToken
@@ -54,6 +57,13 @@ LEVELS: Final = ("debug", "info", "warning", "error")
     default="info",
     help="What is told on standard error.  [default: info]",
 )
+@click.option(
+    "--prometheus",
+    "address",
+    type=ADDRESS,
+    metavar="[HOST:]PORT",
+    help="Serve metrics there.  [HOST: 127.0.0.1]",
+)
 @optional_storage
 @json_option
 def work(
@@ -65,6 +75,7 @@ def work(
     grace: float | None,
     until_idle: bool,
     log_level: str,
+    address: Address | None,
     as_json: bool,
 ) -> None:
     """Work on jobs until SIGTERM or Ctrl-C: a second one ends it at once.
@@ -85,7 +96,10 @@ def work(
     if not logging.getLogger().handlers:  # the application's own, which its module has set up, are left alone
         logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     is_named = is_given("url") or is_given("schema")
-    counts = run(_work(value, target, storage, is_named=is_named, until_idle=until_idle))
+    metrics = None if address is None else counting()
+    making = made(value, target, storage, is_named=is_named, observers=[] if metrics is None else [metrics])
+    serve = None if address is None or metrics is None else partial(serving, address, metrics)
+    counts = run(_work(making, serve, until_idle=until_idle))
     if counts is None:
         stopped()
     _report(counts, as_json=as_json)
@@ -117,11 +131,15 @@ def _executing(
 
 
 async def _work(
-    value: object, target: str, storage: Storage | None, *, is_named: bool, until_idle: bool
+    making: AbstractAsyncContextManager[Worker],
+    serve: Callable[[Store], AbstractContextManager[None]] | None,
+    *,
+    until_idle: bool,
 ) -> Counts | None:
     """Work; None if it was told to stop before it was idle."""
-    async with made(value, target, storage, is_named=is_named) as worker:
-        return await (_until_idle(worker) if until_idle else worker.run())
+    async with making as worker:
+        with nullcontext() if serve is None else serve(worker.store):
+            return await (_until_idle(worker) if until_idle else worker.run())
 
 
 async def _until_idle(worker: Worker) -> Counts | None:

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import click
 
 from alkstore.cli.storage import Storage
 from alkstore.errors import show
+from alkstore.observing import Observer
 from alkstore.worker import Worker
 
 __all__ = ["load", "made"]
@@ -48,7 +49,12 @@ def load(target: str) -> object:
 
 @asynccontextmanager
 async def made(
-    value: object, target: str, storage: Storage | None, *, is_named: bool
+    value: object,
+    target: str,
+    storage: Storage | None,
+    *,
+    is_named: bool,
+    observers: Sequence[Observer] = (),
 ) -> AsyncIterator[Worker]:
     """Give the worker with its store open.
 
@@ -56,9 +62,10 @@ async def made(
         value: A worker, or a function, async or not, that gives one or an async context manager of one. A function with
             a parameter gets a store, opened on ``storage``.
         is_named: Whether the storage was named for this very command.
+        observers: Who is told what happens in the store.
 
     Raises:
-        UsageError: It gives no worker, or the storage is named in vain.
+        UsageError: It gives no worker, or the storage is named in vain, or observers come too late.
     """
     async with AsyncExitStack() as stack:
         takes_store = False
@@ -68,7 +75,7 @@ async def made(
             if takes_store:
                 if storage is None:
                     raise click.UsageError(f"{target} takes a store: give --url, or set ALKSTORE_URL")
-                arguments.append(await stack.enter_async_context(storage.open()))
+                arguments.append(await stack.enter_async_context(storage.open(observers=observers)))
             value = await _entered(value(*arguments), stack)
         if not isinstance(value, Worker):
             raise click.UsageError(
@@ -77,7 +84,12 @@ async def made(
         if is_named and not takes_store:
             raise click.UsageError(f"{target} has a store of its own, so --url and --schema mean nothing")
         if value.store._state == "new":
+            value.store._observe(observers)
             _ = await stack.enter_async_context(value.store)
+        elif observers and not takes_store:
+            raise click.UsageError(
+                f"{target} has opened its store already; give it observers=[alkstore.prometheus.Metrics()] itself"
+            )
         yield value
 
 
