@@ -72,9 +72,13 @@ def selftest(session: nox.Session) -> None:
 
 @nox.session(name="contract-soak")
 def contract_soak(session: nox.Session) -> None:
-    """Run the contract again and again, each time in another order, let machines draw, and kill many processes."""
+    """Run the contract again and again, each time in another order, let machines draw, kill many processes, and see
+    every planted fault on every row; arguments are those of ``tools/soak.py``, and then it runs alone.
+    """
     _install(session, "test")
     session.run("python", "tools/soak.py", *(session.posargs or SOAK))
+    if not session.posargs:
+        session.run("python", "-m", "pytest", "--alk-selftest=full")
 
 
 @nox.session
@@ -145,8 +149,17 @@ def _install_wheels(session: nox.Session) -> None:
             str(package.folder),
             silent=True,
         )
-    wanted = [f"{package.name}[{','.join(package.extras)}]=={package.version}" for package in packages()]
-    session.install("--constraint", str(ROOT / CONSTRAINTS), "--find-links", str(folder), *wanted)
+    # By their paths: uv finds one of the same name and version in its cache, which is what was built some time before.
+    wanted = [
+        f"{package.name}[{','.join(package.extras)}] @ {_wheel(folder, package.name)}"
+        for package in packages()
+    ]
+    session.install("--constraint", str(ROOT / CONSTRAINTS), *wanted)
+
+
+def _wheel(folder: Path, name: str) -> str:
+    (found,) = folder.resolve().glob(f"{name.replace('-', '_')}-*.whl")
+    return found.as_uri()
 
 
 @nox.session
