@@ -1,0 +1,48 @@
+"""The reference names what is public, so that a new name cannot be forgotten there."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+NAMED = ["alkstore", "alkstore.worker", "alkstore.sync", "alkstore.testing", "alkstore.sync.testing"]
+ENGINES = ["alkstore_mem", "alkstore_sqlite", "alkstore_pg"]
+
+
+def documented() -> set[str]:
+    """Give every name that a page asks autodoc for, with its module."""
+    found = set()
+    for page in REFERENCE.glob("*.md"):
+        module = ""
+        for directive, name in re.findall(r"^\.\. (\w+):: ([\w.]+)$", page.read_text("utf-8"), re.MULTILINE):
+            if directive == "currentmodule":
+                module = f"{name}."
+            elif directive != "automodule":
+                found.add(name if "." in name else module + name)
+    return found
+
+
+@pytest.mark.parametrize("module", [*NAMED, *ENGINES])
+def test_every_public_name_has_its_place_in_the_reference(module: str) -> None:
+    public = {f"{module}.{name}" for name in importlib.import_module(module).__all__}
+
+    assert public - documented() == set()
+
+
+def test_the_reference_names_nothing_that_is_not_public() -> None:
+    public = {
+        f"{module}.{name}"
+        for module in (*NAMED, *ENGINES)
+        for name in importlib.import_module(module).__all__
+    }
+
+    assert documented() - public == set()
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_is_reached_from_the_first(page: Path) -> None:
+    first = (REFERENCE / "index.md").read_text("utf-8")
+
+    assert page.stem == "index" or f"\n{page.stem}\n" in first
