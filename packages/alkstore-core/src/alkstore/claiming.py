@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from alkstore.engine import Engine, JobRecord, Release, Settle, Signal, Topic, TopicKind, Watch
 from alkstore.errors import AlkstoreError, Closed
+from alkstore.logs import queue_fields
 from alkstore.pausing import Pause
 
 __all__ = ["ClaimPump", "Settler", "Want"]
@@ -181,7 +182,10 @@ class ClaimPump:
             await self._settler.settle_jobs([Release(job.queue, job.id, job.token or 0) for job in jobs])
         except AlkstoreError:
             LOGGER.warning(
-                "could not give back %d claimed jobs of queue %r; they lapse", len(jobs), self._queue
+                "could not give back %d claimed jobs of queue %r; they lapse",
+                len(jobs),
+                self._queue,
+                extra=queue_fields(self._queue),
             )
 
     def _fail(self, error: Exception) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from alkstore import backoff, numbers, payload
 from alkstore.engine import Ack, Fail, Heartbeat, JobRecord, Release, Retry, Settle
 from alkstore.errors import AlkstoreError, ClaimLost, HandleConsumed
+from alkstore.logs import job_fields
 from alkstore.observation import Handling
 from alkstore.renewal import Renewal
 from alkstore.stamps import Duration
@@ -294,4 +295,10 @@ class JobHandle:
             await outcome
         except AlkstoreError as error:
             record = self._record
-            LOGGER.warning("job %d of queue %r was left to lapse: %s", record.id, record.queue, error)
+            LOGGER.warning(
+                "job %d of queue %r was left to lapse: %s",
+                record.id,
+                record.queue,
+                error,
+                extra=job_fields(record),
+            )

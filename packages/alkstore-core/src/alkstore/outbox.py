@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from alkstore import names, numbers
 from alkstore.errors import AlkstoreError, Closed, DatabaseError, InvalidArgument, ReservedName, show
 from alkstore.job import JobHandle
+from alkstore.logs import queue_fields
 from alkstore.queue import Queue
 from alkstore.stamps import OUTBOX, Duration
 from alkstore.stop import StopToken, check_stop
@@ -176,7 +177,13 @@ class Outbox:
             except Closed:
                 return
             except DatabaseError as error:
-                LOGGER.warning("outbox %r: %s; trying again in %.1f s", self._name, error, backoff)
+                LOGGER.warning(
+                    "outbox %r: %s; trying again in %.1f s",
+                    self._name,
+                    error,
+                    backoff,
+                    extra=queue_fields(self._queue.name),
+                )
                 await store._rest(backoff * store._random.uniform(0.5, 1.0), stop)
                 backoff = min(backoff * 2, LONGEST_BACKOFF)
 

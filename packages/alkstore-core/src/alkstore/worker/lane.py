@@ -21,6 +21,7 @@ from alkstore.claiming import Want
 from alkstore.engine import JobRecord
 from alkstore.errors import Closed, DatabaseError, show
 from alkstore.job import JobHandle
+from alkstore.logs import queue_fields
 from alkstore.queue import Queue
 from alkstore.stop import StopToken
 from alkstore.store import Store
@@ -129,7 +130,13 @@ class Lane:
             except Closed:
                 return
             except DatabaseError as error:
-                LOGGER.warning("queue %r: %s; trying again in %.1f s", self._queue.name, error, backoff)
+                LOGGER.warning(
+                    "queue %r: %s; trying again in %.1f s",
+                    self._queue.name,
+                    error,
+                    backoff,
+                    extra=queue_fields(self._queue.name),
+                )
             else:
                 backoff = FIRST_BACKOFF
                 continue
@@ -229,6 +236,7 @@ class Lane:
                 "returns Retry or Fail (this is told once)",
                 self._queue.name,
                 show(value),
+                extra=queue_fields(self._queue.name),
             )
 
     # ------------------------------------------------------------ the end

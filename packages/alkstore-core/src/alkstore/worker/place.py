@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from alkstore.errors import CodecError, show
 from alkstore.job import JobHandle
+from alkstore.logs import job_fields
 from alkstore.worker.handler import Call, Selector
 from alkstore.worker.outcome import Answer, Ending, Fail, Retry
 
@@ -81,6 +82,7 @@ class Place:
             "job %d of queue %r: its handler still runs in a thread, which nothing can cancel; its place waits",
             handle._record.id,
             handle._record.queue,
+            extra=job_fields(handle._record),
         )
         await asyncio.wait((thread,))
 

@@ -9,6 +9,7 @@ from alkstore.engine import Fail as FailSettle
 from alkstore.engine import Settle
 from alkstore.errors import Closed, DatabaseError, show
 from alkstore.job import JobHandle
+from alkstore.logs import job_fields
 from alkstore.store import Store
 from alkstore.worker.outcome import Answer, Ending, Fail, Retry, Tally
 
@@ -56,6 +57,7 @@ class Settling:
             "job %d of queue %r: its claim ended before its outcome landed; it may run again",
             record.id,
             record.queue,
+            extra=job_fields(record),
         )
 
     async def _land(self, handle: JobHandle, settle: Settle, is_lost: Callable[[], bool]) -> bool:
@@ -76,6 +78,7 @@ class Settling:
                     name,
                     error,
                     backoff,
+                    extra=job_fields(record),
                 )
             await asyncio.sleep(backoff * self._store._random.uniform(0.5, 1.0))
             backoff = min(backoff * 2, LONGEST_BACKOFF)
@@ -101,4 +104,5 @@ def _tell(handle: JobHandle, answer: Retry | Fail, *, is_dead: bool) -> None:
         record.max_attempts,
         "no reason given" if reason is None else show(reason),
         exc_info=reason if isinstance(reason, BaseException) else None,
+        extra=job_fields(record),
     )
