@@ -82,6 +82,13 @@ def contract_soak(session: nox.Session) -> None:
 
 
 @nox.session
+def mutation(session: nox.Session) -> None:
+    """Plant small faults in mem and in core's decisions, and list those that no test finds; see docs/mutation.md."""
+    _install(session, "test", "mutation")
+    session.run("python", "tools/mutation.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check form, imports and the workspace."""
     _install(session, "lint")
