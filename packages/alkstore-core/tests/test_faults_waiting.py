@@ -30,6 +30,25 @@ async def test_a_pause_may_be_cut_in_the_moment_in_which_it_runs_out() -> None:
     assert await waiting is None
 
 
+async def test_whoever_is_told_of_the_same_past_instant_again_and_again_lets_others_run() -> None:
+    clock = ManualClock()
+    with_past = Hub(clock).watch(Topic(TopicKind.QUEUE, "q"))
+    signals: list[Signal] = []
+
+    async def look_for_ever() -> None:
+        while len(signals) < 1_000:
+            signals.append(await with_past.wait(clock.now()))
+
+    looking = asyncio.ensure_future(look_for_ever())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert len(signals) < 1_000
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert set(signals) == {Signal.DUE}
+
+
 # ---------------------------------------------------------------- lost wakes
 
 
