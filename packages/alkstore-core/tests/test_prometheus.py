@@ -173,6 +173,17 @@ async def test_names_beyond_the_most_share_one_series() -> None:
     assert counted == {"a": 2, "b": 1, "c": None, "other": 2}
 
 
+async def test_what_has_not_happened_yet_is_counted_as_nothing_from_a_queues_first_job_on(
+    scraped: Scraped,
+) -> None:
+    await scraped.store.queue("mail").enqueue(1)
+
+    for outcome in ("done", "retried", "dead", "released", "lost"):
+        assert scraped.value("jobs_settled_total", **MAIL, outcome=outcome) == 0
+    assert scraped.value("handlers_failed_total", **MAIL) == 0
+    assert scraped.value("jobs_expired_total", **MAIL) == 0
+
+
 @pytest.mark.parametrize("most", [0, "many"])
 def test_the_most_is_a_positive_number(most: Any) -> None:
     with pytest.raises(ValueError, match="most must be"):

@@ -15,7 +15,7 @@ import concurrent.futures
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 try:
     import prometheus_client
@@ -43,6 +43,7 @@ from alkstore.observing import (
     JobSettled,
     JobsExpired,
     ListenerChanged,
+    Outcome,
     SchedulesFired,
 )
 from alkstore.store import Store
@@ -74,8 +75,8 @@ class Metrics:
 
         Args:
             registry: Where; once each.
-            most: Queues and outboxes, and streams, that have series of their own: those that came first. The rest share
-                the name ``other``, or is left out of the gauges: each name is a dozen series and more.
+            most: Queues, outboxes and streams that have series of their own, each a dozen and more: those that came first.
+                The rest share the name ``other``, and are left out of the gauges.
 
         Raises:
             InvalidArgument: ``most`` is not positive.
@@ -171,7 +172,16 @@ class Metrics:
             if len(self._known) >= self._most:
                 return OTHER
             self._known.add(destination)
+            if destination.kind != "stream":
+                self._begin(destination)
         return destination.name
+
+    def _begin(self, destination: Destination) -> None:
+        # A series that begins with its first count looks to rate() and increase() as if nothing had happened.
+        for counter in (self._reclaimed, self._expired, self._failed):
+            counter.labels(*destination)
+        for outcome in get_args(Outcome):
+            self._settled.labels(*destination, outcome)
 
     # ------------------------------------------------------------ gauges
 
