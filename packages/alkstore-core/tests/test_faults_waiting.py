@@ -31,13 +31,13 @@ async def test_a_pause_may_be_cut_in_the_moment_in_which_it_runs_out() -> None:
 
 
 async def test_whoever_is_told_of_the_same_past_instant_again_and_again_lets_others_run() -> None:
-    clock = ManualClock()
-    with_past = Hub(clock).watch(Topic(TopicKind.QUEUE, "q"))
-    signals: list[Signal] = []
+    clock, pause = ManualClock(), Pause()
+    watch = Hub(clock).watch(Topic(TopicKind.QUEUE, "q"))
+    signals: list[Signal | None] = []
 
     async def look_for_ever() -> None:
         while len(signals) < 1_000:
-            signals.append(await with_past.wait(clock.now()))
+            signals.append(await pause.wait(watch, until=clock.now()))
 
     looking = asyncio.ensure_future(look_for_ever())
     await asyncio.sleep(0)

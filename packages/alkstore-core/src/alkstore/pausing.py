@@ -40,10 +40,14 @@ class Pause:
             async with asyncio.timeout(timeout) as self._scope:
                 if stop is not None:
                     unsubscribe = stop.subscribe(self.cut)
-                return await watch.wait(until)
+                signal = await watch.wait(until)
         except TimeoutError:
             return None
         finally:
             self._scope = None
             if unsubscribe is not None:
                 unsubscribe()
+        if signal is Signal.DUE:
+            # Of an engine that gives an instant which has passed it is due again at once: nobody else would get the loop.
+            await asyncio.sleep(0)
+        return signal

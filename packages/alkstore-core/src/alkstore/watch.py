@@ -127,15 +127,11 @@ class _HubWatch:
         return None
 
     async def wait(self, until: int | None = None) -> Signal:
-        clock, has_waited = self._hub.clock, False
+        clock = self._hub.clock
         while (signal := self.poll()) is None:
             if until is not None and clock.now() >= until:
-                if not has_waited:
-                    # Whoever is told of an instant that has passed comes again at once: nobody else would get the loop.
-                    await asyncio.sleep(0)
                 return Signal.DUE
             await self._suspend(until)
-            has_waited = True
         return signal
 
     async def _suspend(self, until: int | None) -> None:
