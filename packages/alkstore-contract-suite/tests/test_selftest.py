@@ -1,6 +1,7 @@
 """The self-test tells a fault that a row finds from one that survives or trips over something else."""
 
 import random
+import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import Unsupported
 from alkstore_contract_suite.in_process import InProcessColumn
 from alkstore_contract_suite.row import CAPABILITIES, Row
+from alkstore_contract_suite.running import Limits
 from alkstore_contract_suite.selftest import Selftest, of_the_checkout
 
 WORLD = SimpleNamespace(answer=42)
@@ -119,6 +121,20 @@ def test_a_row_that_cannot_run_proves_nothing() -> None:
 
     assert not is_killed
     assert how.startswith("NOT RUN")
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="nothing else interrupts a loop that never turns"
+)
+def test_a_fault_that_keeps_the_event_loop_for_itself_is_interrupted() -> None:
+    async def spins(ctx: Context) -> None:
+        while WORLD.answer == 41:
+            pass
+
+    (kill,) = broken.tried(Planted("wrong", 41, ["Q-01"]), [a_row(spins)], limits=Limits(case=0.05))
+
+    assert not kill.is_killed
+    assert "it kept the event loop for itself" in kill.how
 
 
 def test_a_test_that_names_a_mutant_must_find_it_itself() -> None:

@@ -4,9 +4,10 @@ The broken engines live beside the suite's source, in ``tests/mutants``; only a 
 """
 
 import importlib.util
+import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,10 +35,17 @@ PROCESS_LIMITS: Final = Limits(case=9.0, soon=1.0)
 
 MOST_ROWS: Final = 8
 """A fault that more rows find is in something that they all need, and proves none of them."""
+MOST_LIMITS: Final = 4
+"""A case, its end and its scope's have a limit each; what takes longer than all of them does not give them their turn."""
+
 SURVIVED: Final = "SURVIVED"
 
 Outcomes: TypeAlias = dict[tuple[str, str], list[tuple[str, Outcome]]]
 """By row and test: the modes that were run, and what came out."""
+
+
+class LoopKept(Exception):
+    """A broken engine never lets anything else run."""
 
 
 class Mutant(Protocol):
@@ -117,7 +125,7 @@ def elsewhere(stem: str, name: str, folder: Path, seed: str, process: str) -> St
     return cast(StoreFactory, registry.file_factory(engine)(folder, f"{seed}/{process}"))
 
 
-def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kill]:
+def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0, limits: Limits = LIMITS) -> Sequence[Kill]:
     """Run a mutant against the rows that it names, and against the tests that name it."""
     naming = [row for row in rows if mutant.name in row.kills]
     others = [row for row in rows if row.id in mutant.kills and mutant.name not in row.kills]
@@ -127,7 +135,7 @@ def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Kil
         except Exception as error:  # whatever a mutant meets on planting: core has moved on under it
             how = f"CANNOT BE PLANTED: {type(error).__name__}: {error}"
             return [Kill(mutant.name, id, "", how) for id in mutant.kills]
-        outcomes = _outcomes(mutant, [*naming, *others], column, seed)
+        outcomes = _outcomes(mutant, [*naming, *others], column, seed, limits)
     claims = [_kill(mutant, id, "", _of(id, outcomes)) for id in mutant.kills]
     return [*claims, *(_kill(mutant, row.id, row.name, outcomes[row.id, row.name]) for row in naming)]
 
@@ -137,7 +145,7 @@ def strays(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0) -> Sequence[Ki
     declared = {*mutant.kills, *(row.id for row in rows if mutant.name in row.kills)}
     others = [row for row in rows if row.id not in declared]
     with mutant.column() as column:
-        outcomes = _outcomes(mutant, others, column, seed)
+        outcomes = _outcomes(mutant, others, column, seed, LIMITS)
     found = (_kill(mutant, id, "", _of(id, outcomes)) for id in dict.fromkeys(row.id for row in others))
     return [kill for kill in found if kill.mode]
 
@@ -153,7 +161,9 @@ def red(rows: Sequence[Row], honest: Mutant, *, seed: int = 0) -> Mapping[tuple[
         }
 
 
-def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed: int) -> Outcomes:
+def _outcomes(
+    mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed: int, limits: Limits
+) -> Outcomes:
     outcomes: Outcomes = {(row.id, row.name): [] for row in wanted}
     with closing(Backends("selftest")) as backends:
         for case in plan(wanted, column):
@@ -162,13 +172,38 @@ def _outcomes(mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed:
             so_far = own if mutant.name in case.row.kills else _of(case.row.id, outcomes)
             is_found = any(outcome.promise for _, outcome in so_far)
             if not is_found and settled(case, column, Selection()) is None:
-                limits = PROCESS_LIMITS if case.mode == "process" else LIMITS
-                own.append((case.mode, _run(backends, column, case, seed, limits)))
+                most = PROCESS_LIMITS if case.mode == "process" else limits
+                own.append((case.mode, _run(backends, column, case, seed, most)))
     return outcomes
 
 
 def _run(backends: Backends, column: EngineColumn, case: Case, seed: int, limits: Limits) -> Outcome:
-    return run(backends.of(column), case, seed=seed, limits=limits, processes=backends.processes)
+    backend = backends.of(column)
+    try:
+        with _interrupted(MOST_LIMITS * limits.case):
+            return run(backend, case, seed=seed, limits=limits, processes=backends.processes)
+    except LoopKept as error:
+        return Outcome(status=Status.FAIL, reason=str(error))
+
+
+@contextmanager
+def _interrupted(seconds: float) -> Iterator[None]:
+    """Raise `LoopKept` in whatever runs after so long: a limit within the event loop needs its turn, as everything else."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise LoopKept(f"it kept the event loop for itself, and did not end within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again: what it is raised in may go on all the same.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _of(id: str, outcomes: Outcomes) -> Sequence[tuple[str, Outcome]]:

@@ -31,7 +31,7 @@ class _WholeSeconds(_Seen):
         return self.clock.now() // 1_000_000 * 1_000_000
 
 
-@mutant("now-in-whole-seconds", kills="CLK-01")
+@mutant("now-in-whole-seconds", kills="CLK-01", wide="every instant is wrong")
 class NowInWholeSeconds(MemEngine):
     def __init__(self, clock: Clock, *, wait_timeout: float = 30.0) -> None:
         super().__init__(_WholeSeconds(clock), wait_timeout=wait_timeout)
@@ -46,7 +46,7 @@ class _GoesOn(_Seen):
         return self.clock.now() + (time.monotonic_ns() - self._start) // 1_000
 
 
-@mutant("time-goes-on-by-itself", kills="CLK-03")
+@mutant("time-goes-on-by-itself", kills="CLK-03", wide="every row holds the time still")
 class TimeGoesOnByItself(MemEngine):
     def __init__(self, clock: Clock, *, wait_timeout: float = 30.0) -> None:
         super().__init__(_GoesOn(clock), wait_timeout=wait_timeout)
@@ -62,13 +62,17 @@ class _WakesNobody(_Seen):
         return _Never()
 
 
-@mutant("instants-wake-nobody", kills="CLK-02")
+@mutant("instants-wake-nobody", kills="CLK-02", wide="whatever waits for an instant")
 class InstantsWakeNobody(MemEngine):
     def __init__(self, clock: Clock, *, wait_timeout: float = 30.0) -> None:
         super().__init__(_WakesNobody(clock), wait_timeout=wait_timeout)
 
 
-@mutant("expired-one-microsecond-late", kills="CLK-01")
+@mutant(
+    "expired-one-microsecond-late",
+    kills="CLK-01",
+    wide="rows stop at the very instant at which a job expires",
+)
 class ExpiredOneMicrosecondLate(MemEngine):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         return await super().insert_jobs(
@@ -76,7 +80,7 @@ class ExpiredOneMicrosecondLate(MemEngine):
         )
 
 
-@mutant("held-at-the-deadline", kills="CLK-01")
+@mutant("held-at-the-deadline", kills="CLK-01", wide="rows stop at the very deadline of a claim")
 class HeldAtTheDeadline(MemEngine):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         return await super().insert_jobs(
@@ -84,13 +88,13 @@ class HeldAtTheDeadline(MemEngine):
         )
 
 
-@mutant("lock-held-at-its-end", kills="CLK-01")
+@mutant("lock-held-at-its-end", kills="CLK-01", wide="rows stop at the very end of a lock")
 class LockHeldAtItsEnd(MemEngine):
     async def take_lock(self, name: str, ttl: int) -> Taken:
         return await super().take_lock(name, ttl + 1)
 
 
-@mutant("fires-one-microsecond-late", kills="CLK-01")
+@mutant("fires-one-microsecond-late", kills="CLK-01", wide="rows stop at the very boundary of a schedule")
 class FiresOneMicrosecondLate(MemEngine):
     async def put_schedule(self, schedule: NewSchedule) -> ScheduleRecord:
         record = await super().put_schedule(schedule)

@@ -36,7 +36,7 @@ class Looking(MemEngine):
 # ---------------------------------------------------------------- taking
 
 
-@mutant("lock-reentrant", kills=("LOCK-01", "LOCK-06"))
+@mutant("lock-reentrant", kills=("LOCK-01", "LOCK-06"), wide="whatever excludes by a lock, leadership too")
 class LockReentrant(Looking):
     async def take_lock(self, name: str, ttl: int) -> Taken:
         taken = await super().take_lock(name, ttl)
@@ -55,13 +55,13 @@ class LockCheckThenTake(Looking):
         return await super().take_lock(name, ttl)
 
 
-@mutant("ttl-ignored", kills=("LOCK-02", "LOCK-07"))
+@mutant("ttl-ignored", kills=("LOCK-02", "LOCK-07"), wide="whatever waits for a lock to end")
 class TtlIgnored(Looking):
     async def take_lock(self, name: str, ttl: int) -> Taken:
         return await super().take_lock(name, AGES)
 
 
-@mutant("held-at-its-expiry-instant", kills="LOCK-02")
+@mutant("held-at-its-expiry-instant", kills="LOCK-02", wide="rows stop at the very end of a lock")
 class HeldAtItsExpiryInstant(Looking):
     async def take_lock(self, name: str, ttl: int) -> Taken:
         lease = self.lease(name)
@@ -70,7 +70,7 @@ class HeldAtItsExpiryInstant(Looking):
         return await super().take_lock(name, ttl)
 
 
-@mutant("fence-restarts", kills="LOCK-05")
+@mutant("fence-restarts", kills="LOCK-05", wide="fences tell holders apart, leaders too")
 class FenceRestarts(Looking):
     async def take_lock(self, name: str, ttl: int) -> Taken:
         if not self.is_live(name, self.lease(name).fence):
@@ -124,7 +124,9 @@ class ReleaseIgnoresOwner(Looking):
         return await super().renew_lock(name, fence if ttl else self.lease(name).fence, ttl)
 
 
-@mutant("release-frees-nothing", kills="LOCK-04")
+@mutant(
+    "release-frees-nothing", kills="LOCK-04", wide="whatever takes a lock after another one, leadership too"
+)
 class ReleaseFreesNothing(Looking):
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
         if not ttl:

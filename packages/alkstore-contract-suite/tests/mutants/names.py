@@ -206,7 +206,7 @@ def naive_datetime_accepted(patch: Patch) -> None:
     patch.attribute(numbers, "instant", lax)
 
 
-@mutant("durations-cut-to-milliseconds", kills="NAME-11")
+@mutant("durations-cut-to-milliseconds", kills="NAME-11", wide="rows stop one microsecond before an instant")
 def durations_cut_to_milliseconds(patch: Patch) -> None:
     original = numbers.duration
 

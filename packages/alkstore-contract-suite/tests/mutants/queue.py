@@ -35,13 +35,13 @@ class DefaultBudgetIsFour(MemEngine):
         )
 
 
-@mutant("handle-options-ignored", kills="Q-02")
+@mutant("handle-options-ignored", kills="Q-02", wide="whatever gives its own timeout or budget")
 def handle_options_ignored(patch: Patch) -> None:
     original = Store.queue
     patch.attribute(Store, "queue", lambda store, name, **options: original(store, name))
 
 
-@mutant("delay-ignored", kills="Q-03")
+@mutant("delay-ignored", kills="Q-03", wide="whatever enqueues for later")
 class DelayIgnored(MemEngine):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         return await super().insert_jobs(
@@ -109,7 +109,7 @@ def priority_inverted(patch: Patch) -> None:
     )
 
 
-@mutant("attempts-not-counted", kills=("Q-06", "Q-24"))
+@mutant("attempts-not-counted", kills=("Q-06", "Q-24"), wide="whatever looks at attempts, or ends by them")
 def attempts_not_counted(patch: Patch) -> None:
     original = Backlog._hand_out
 
@@ -146,7 +146,7 @@ class ClaimedRowGivenTwice(MemEngine):
             self._claiming -= 1
 
 
-@mutant("lapsed-claim-never-returns", kills=("Q-08", "Q-21"))
+@mutant("lapsed-claim-never-returns", kills=("Q-08", "Q-21"), wide="whatever lets a claim lapse")
 def lapsed_claim_never_returns(patch: Patch) -> None:
     claim, next_at = Backlog.claim, Backlog.next_at
 
@@ -162,7 +162,7 @@ def lapsed_claim_never_returns(patch: Patch) -> None:
     patch.attribute(Backlog, "next_at", blind_next_at)
 
 
-@mutant("one-attempt-too-many", kills=("Q-08", "Q-24"))
+@mutant("one-attempt-too-many", kills=("Q-08", "Q-24"), wide="whatever uses up its attempts")
 class OneAttemptTooMany(MemEngine):
     """Counts to one more than it shows."""
 

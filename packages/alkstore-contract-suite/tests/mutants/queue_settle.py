@@ -91,7 +91,7 @@ class HeartbeatRevives(Landing):
         return at
 
 
-@mutant("retry-resets-attempts", kills="Q-11")
+@mutant("retry-resets-attempts", kills="Q-11", wide="whatever retries more than once")
 class RetryResetsAttempts(Landing):
     def after(self, settle: Settle, at: int | None) -> int | None:
         if at is not None and isinstance(settle, Retry):
@@ -133,7 +133,7 @@ def _swapped(settles: Sequence[Settle], swap: Callable[[Any], Settle], kind: typ
     return [swap(settle) if isinstance(settle, kind) else settle for settle in settles]
 
 
-@mutant("ack-keeps-the-row", kills="Q-10")
+@mutant("ack-keeps-the-row", kills="Q-10", wide="whatever looks for the rest of a queue")
 class AckKeepsTheRow(MemEngine):
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         return await super().settle_jobs(
@@ -141,7 +141,7 @@ class AckKeepsTheRow(MemEngine):
         )
 
 
-@mutant("dead-row-vanishes", kills="Q-13")
+@mutant("dead-row-vanishes", kills="Q-13", wide="whatever looks for dead jobs")
 class DeadRowVanishes(MemEngine):
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         return await super().settle_jobs(
@@ -182,7 +182,7 @@ def a_handle_settles_twice(patch: Patch) -> None:
     patch.attribute(JobHandle, "_settle", settle)
 
 
-@mutant("retry-outlives-the-budget", kills="Q-11")
+@mutant("retry-outlives-the-budget", kills="Q-11", wide="whatever retries to the end")
 class RetryOutlivesTheBudget(MemEngine):
     """Its handles think that there is one attempt more."""
 

@@ -9,7 +9,16 @@ from mutant import Patch, mutant
 from alkstore import Closed, LeadershipLost, StopToken, interval
 from alkstore import lock as locking
 from alkstore import schedule as running
-from alkstore.engine import Fired, JobRecord, NewSchedule, ScheduleRecord, Taken, Topic, TopicKind
+from alkstore.engine import (
+    Fired,
+    JobRecord,
+    NewSchedule,
+    ScheduleRecord,
+    Signal,
+    Taken,
+    Topic,
+    TopicKind,
+)
 from alkstore.interval import Due
 from alkstore.names import SCHEDULER_LOCK
 from alkstore.numbers import shift
@@ -112,14 +121,14 @@ class NewScheduleWakesNobody(Looking):
 # ---------------------------------------------------------------- firing
 
 
-def _firing(name: str, kills: str) -> Callable[[Callable[[FireOne], FireOne]], None]:
+def _firing(name: str, kills: str, wide: str = "") -> Callable[[Callable[[FireOne], FireOne]], None]:
     """Declare a mutant that fires one schedule in its own way; it is given the honest one."""
 
     def declare(make: Callable[[FireOne], FireOne]) -> None:
         def plant(patch: Patch) -> None:
             patch.attribute(Schedules, "_fire_one", make(Schedules._fire_one))
 
-        mutant(name, kills=kills)(plant)
+        mutant(name, kills=kills, wide=wide)(plant)
 
     return declare
 
@@ -148,7 +157,7 @@ def boundary_one_microsecond_late(honest: FireOne) -> FireOne:
     return fire
 
 
-@_firing("not-due-is-moved", "SCHED-07")
+@_firing("not-due-is-moved", "SCHED-07", wide="whatever ticks twice")
 def not_due_is_moved(honest: FireOne) -> FireOne:
     def fire(schedules: Schedules, record: ScheduleRecord, now: int) -> list[JobRecord]:
         if record.next_fire_at > now:
@@ -304,7 +313,8 @@ def runner_renews_in_the_background(patch: Patch) -> None:
     async def renew(store: Any, fence: int) -> None:
         async with store._watching(Topic(TopicKind.CLOCK)) as watch:
             while (end := await store._engine.renew_lock(SCHEDULER_LOCK, fence, running.LEASE)) is not None:
-                await watch.wait(until=shift(end, running.RENEWAL - running.LEASE))
+                if await watch.wait(until=shift(end, running.RENEWAL - running.LEASE)) is Signal.CLOSED:
+                    return
 
     async def run_leading(store: Any, fence: int, lease_end: int, stop: StopToken) -> None:
         renewing = asyncio.ensure_future(renew(store, fence))

@@ -149,9 +149,13 @@ async def recv_timeout_ends_by_itself(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
     channel = ctx.name("news")
     receiver = await mine.listen(channel)
+    clock = asyncio.get_running_loop().time
     for seconds in (0, -1, 0.0, 0.002):
+        began = clock()
         nothing = await ctx.soon(receiver.recv_timeout(seconds), "a timeout ends the wait")
         ctx.expect(nothing, None, "recv_timeout gives None at the timeout")
+        waited = clock() - began
+        ctx.that(waited > seconds / 2, "recv_timeout gives None no sooner than that", observed=waited)
     await other.notify(channel)
     await ctx.settle()
     found = await ctx.soon(receiver.recv_timeout(60), "a wake that is there ends the wait")
