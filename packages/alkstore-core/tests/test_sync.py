@@ -28,7 +28,8 @@ from alkstore import (
     LockTimeout,
     StopToken,
 )
-from alkstore.sync.portal import Portal
+from alkstore.plain import PlainThread
+from alkstore.sync.portal import Bounce, Portal
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def in_thread(function: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize(
     ("plain", "inner", "missing"),
     [
-        (alkstore.sync.Store, alkstore.Store, {"aclose", "join"}),
+        (alkstore.sync.Store, alkstore.Store, {"aclose"}),
         (alkstore.sync.Queue, alkstore.Queue, set()),
         (alkstore.sync.JobHandle, alkstore.JobHandle, set()),
         (alkstore.sync.Stream, alkstore.Stream, set()),
@@ -399,6 +400,38 @@ def test_a_portal_that_is_closed_answers_every_call_that_it_took() -> None:
         assert len(answers) == 8
         with pytest.raises(Closed):
             portal.call(lambda _: asyncio.sleep(0))
+
+
+def test_who_asks_a_thread_that_does_not_wait_any_more_is_told_so() -> None:
+    portal, asked = Portal(), []
+
+    async def ask_later(bounce: Bounce) -> Bounce:
+        asked.append(asyncio.ensure_future(bounce(lambda: "in time")))
+        await asyncio.sleep(0)
+        return bounce
+
+    async def ask(bounce: Bounce) -> object:
+        with pytest.raises(Closed):
+            await bounce(lambda: "too late")
+        (found,) = await asyncio.gather(*asked, return_exceptions=True)
+        return found
+
+    try:
+        gone = portal.call(ask_later)
+        found = portal.call(lambda _: ask(gone))
+    finally:
+        portal.close()
+
+    assert found == "in time" or isinstance(found, Closed)
+
+
+async def test_where_no_thread_waits_a_plain_connection_is_refused() -> None:
+    portal = Portal()
+    try:
+        with pytest.raises(InvalidArgument, match=r"alkstore\.sync alone"):
+            await PlainThread(portal).run(lambda: None)
+    finally:
+        portal.close()
 
 
 # ---------------------------------------------------------------- opening and the end

@@ -321,7 +321,8 @@ class TransactionEngine(Protocol):
 
     async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         """Begin a transaction, or ride the one that is open on the caller's ``connection`` (commit and rollback are
-        then the caller's). ``begun`` says where in the caller's code: the errors of those who wait for it name that.
+        then the caller's). A thread without an event loop hands in its own as `alkstore.plain.PlainConnection`. ``begun``
+        says where in the caller's code: the errors of those who wait for it name that.
 
         Raises:
             InvalidArgument: ``connection`` cannot be joined, and why.

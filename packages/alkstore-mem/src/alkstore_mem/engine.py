@@ -36,11 +36,13 @@ from alkstore.engine import (
 from alkstore.errors import InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.observing import Observer
+from alkstore.plain import PlainConnection
 from alkstore.stamps import Duration
 from alkstore_mem import join as _join
 from alkstore_mem.hold import Holds
 from alkstore_mem.join import JoinedTransaction
 from alkstore_mem.lock import Locks
+from alkstore_mem.plain import begin_plain
 from alkstore_mem.queue import Queues, page
 from alkstore_mem.schedule import Schedules
 from alkstore_mem.state import State
@@ -202,6 +204,8 @@ class MemEngine:
 
     async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         self._enter()
+        if isinstance(connection, PlainConnection):
+            return await begin_plain(connection, self, lambda kind: self._make(kind, begun))
         if connection is not None:
             return await _join.begin(connection, self, lambda: self._make(JoinedTransaction, begun))
         return self._make(MemTransaction, begun)

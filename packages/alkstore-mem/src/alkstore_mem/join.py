@@ -5,8 +5,10 @@ database its session has. SQLAlchemy is imported when something of its was given
 """
 
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from alkstore.errors import DatabaseError, InvalidArgument, show
 from alkstore_mem.hold import Holds, Position
@@ -17,10 +19,23 @@ from alkstore_mem.transaction import Mark, MemTransaction
 from alkstore_mem.wake import Wakes
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.engine import Connection
+    from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session, SessionTransaction
 
-__all__ = ["JoinedTransaction", "begin"]
+__all__ = ["Inside", "JoinedTransaction", "begin", "part_of", "refuse_autocommit", "told"]
+
+T = TypeVar("T")
+
+
+class Inside(Protocol):
+    """Runs a function in the event loop, and gives what it gave."""
+
+    def __call__(self, function: Callable[[], T], /) -> T: ...
+
+
+def _at_once(function: Callable[[], T]) -> T:
+    return function()
 
 
 class JoinedTransaction(MemTransaction):
@@ -33,10 +48,12 @@ class JoinedTransaction(MemTransaction):
         self._given: Callable[[], object] = lambda: None
         self._forget: Callable[[], object] = lambda: None
         self._has_failed = False
+        self.inside: Inside = _at_once
+        """Runs what concerns this part where its store lives, when a session's thread is another one."""
         self.marks: dict[SessionTransaction, Mark] = {}
         """The session's open savepoints."""
 
-    def ride(self, given: "AsyncSession", session: "Session") -> None:
+    def ride(self, given: object, session: object) -> None:
         """Belong to a session, and end with it if it is dropped."""
         # Not the session itself: what waits for its end would keep it alive.
         self._given = weakref.ref(given)
@@ -81,11 +98,17 @@ async def begin(given: object, store: object, make: Callable[[], JoinedTransacti
     found = _session_in(given)
     if found is None:
         raise InvalidArgument(f"this engine joins a SQLAlchemy AsyncSession, got {show(given)}")
-    if _commits_by_itself(await _connection(found)):
-        raise InvalidArgument(
-            "session commits every statement by itself: give its engine another isolation level than AUTOCOMMIT"
-        )
-    session = found.sync_session
+    with told():
+        inner = (await found.connection()).sync_connection
+    if inner is not None:
+        refuse_autocommit(inner)
+    return part_of(found.sync_session, found, store, make)
+
+
+def part_of(
+    session: "Session", given: object, store: object, make: Callable[[], JoinedTransaction]
+) -> JoinedTransaction:
+    """Give a store's part of the transaction that a session is in: the one that it has, or one of ``make``."""
     riders = _RIDERS.get(session)
     if riders is None:
         riders = _RIDERS[session] = _Riders(session)
@@ -94,7 +117,7 @@ async def begin(given: object, store: object, make: Callable[[], JoinedTransacti
         part.check()
     if part is None or not part.is_open:
         part = riders.parts[store] = make()
-        part.ride(found, session)
+        part.ride(given, session)
         savepoint = session.get_nested_transaction()
         while savepoint is not None:
             part.marks[savepoint] = part.mark()
@@ -113,11 +136,13 @@ def _session_in(given: object) -> "AsyncSession | None":
     return given if isinstance(given, AsyncSession) else None
 
 
-async def _connection(session: "AsyncSession") -> "AsyncConnection":
+@contextmanager
+def told() -> Iterator[None]:
+    """Raise what SQLAlchemy raises within the block as errors of ours."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:
-        return await session.connection()
+        yield
     except DBAPIError as error:
         cause = error.orig and (error.orig.__cause__ or error.orig)
         raise DatabaseError(f"session's database failed: {cause}") from cause
@@ -125,14 +150,18 @@ async def _connection(session: "AsyncSession") -> "AsyncConnection":
         raise InvalidArgument(f"session cannot be joined: {error}") from error
 
 
-def _commits_by_itself(connection: "AsyncConnection") -> bool:
-    """Whether there is no transaction that could be joined, as a real database would find."""
-    inner = connection.sync_connection
-    if inner is None:
-        return False
+def refuse_autocommit(connection: "Connection") -> None:
+    """See that there is a transaction that could be joined, as a real database would.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
     # The level of the whole engine has no public name.
-    of_engine = getattr(inner.dialect, "_on_connect_isolation_level", None)
-    return inner.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT"
+    of_engine = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    if connection.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT":
+        raise InvalidArgument(
+            "session commits every statement by itself: give its engine another isolation level than AUTOCOMMIT"
+        )
 
 
 class _Riders:
@@ -159,7 +188,8 @@ class _Riders:
     def _before_commit(self, session: "Session") -> None:
         # The last moment in which the commit can still be refused.
         for part in self.parts.values():
-            part.check()
+            inside = part.inside if part.is_open else _at_once  # one that has failed is not open any more
+            inside(part.check)
 
     def _after_commit(self, session: "Session") -> None:
         # Told of the release of a savepoint too.
@@ -168,7 +198,7 @@ class _Riders:
             parts, self.parts = self.parts, {}
             for part in parts.values():
                 if part.is_open:
-                    part.land()
+                    part.inside(part.land)
 
     def _after_rollback(self, session: "Session") -> None:
         savepoint = session.get_nested_transaction()
@@ -180,7 +210,8 @@ class _Riders:
     def _after_create(self, session: "Session", transaction: "SessionTransaction") -> None:
         if transaction.nested:
             for part in self.parts.values():
-                part.marks[transaction] = part.mark()
+                if part.is_open:
+                    part.marks[transaction] = part.inside(part.mark)
 
     def _after_end(self, session: "Session", transaction: "SessionTransaction") -> None:
         if transaction.nested:
@@ -196,13 +227,13 @@ class _Riders:
         for part in self.parts.values():
             mark = part.marks.get(savepoint)
             if mark is not None and part.is_open:
-                part.back_to(mark)
+                part.inside(partial(part.back_to, mark))
 
     def _end(self) -> None:
         parts, self.parts = self.parts, {}
         for part in parts.values():
             if part.is_open:
-                part.free()
+                part.inside(part.free)
 
 
 _RIDERS: Final[weakref.WeakKeyDictionary["Session", _Riders]] = weakref.WeakKeyDictionary()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import asyncpg
 
 from alkstore.errors import InvalidArgument, show
+from alkstore.plain import is_of
 from alkstore_pg.errors import DRIVER
 from alkstore_pg.link import Connection, DriverSession
 from alkstore_pg.session import Row, Schema, Session
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-__all__ = ["Carrier", "carried", "origin"]
+__all__ = ["Carrier", "carried", "check_psycopg", "for_psycopg", "is_in_psycopg_transaction", "origin"]
 
 _HOW: Final = (
     "an asyncpg connection, a psycopg AsyncConnection, or a SQLAlchemy AsyncConnection or AsyncSession "
@@ -79,7 +80,7 @@ def origin(error: BaseException) -> BaseException:
 def _of_driver(given: object, schema: Schema) -> Carrier | None:
     if isinstance(given, asyncpg.Connection):  # also what its pool lends
         return AsyncpgCarrier(given, schema)
-    if _comes_from(given, "psycopg"):
+    if is_of(given, "psycopg"):
         import psycopg
 
         if isinstance(given, psycopg.AsyncConnection):
@@ -88,7 +89,7 @@ def _of_driver(given: object, schema: Schema) -> Carrier | None:
 
 
 def _of_sqlalchemy(given: object, schema: Schema) -> Carrier | None:
-    if _comes_from(given, "sqlalchemy"):
+    if is_of(given, "sqlalchemy"):
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
         if isinstance(given, async_scoped_session):
@@ -99,10 +100,6 @@ def _of_sqlalchemy(given: object, schema: Schema) -> Carrier | None:
         if isinstance(given, (AsyncConnection, AsyncSession)):
             return AlchemyCarrier(given, schema)
     return None
-
-
-def _comes_from(given: object, package: str) -> bool:
-    return any(base.__module__.partition(".")[0] == package for base in type(given).__mro__)
 
 
 # -------------------------------------------------------------------- asyncpg
@@ -159,8 +156,6 @@ class PsycopgCarrier:
         self.errors: tuple[type[BaseException], ...] = (psycopg.Error, OSError)
         self._schema = schema
         self._has_begun = False
-        self._idle = psycopg.pq.TransactionStatus.IDLE
-        self._unknown = psycopg.pq.TransactionStatus.UNKNOWN
         self._make_cursor = psycopg.AsyncRawCursor  # takes $1 as it is
         self._row_factory = psycopg.rows.tuple_row
 
@@ -170,26 +165,10 @@ class PsycopgCarrier:
 
     @property
     def is_open(self) -> bool:
-        return self.given.info.transaction_status not in (self._idle, self._unknown)
+        return is_in_psycopg_transaction(self.given)
 
     async def enter(self) -> None:
-        connection = self.given
-        if connection.closed:
-            raise InvalidArgument("connection cannot be joined: it is closed")
-        if connection.pgconn.pipeline_status:
-            raise InvalidArgument(
-                "connection cannot be joined in pipeline mode: leave 'async with connection.pipeline()' first"
-            )
-        if connection.info.encoding != "utf-8":
-            raise InvalidArgument(
-                f"connection's client_encoding must be UTF8, got {show(connection.info.encoding)}"
-            )
-        if not self.is_open:
-            if connection.autocommit:
-                raise InvalidArgument(
-                    "connection is in no transaction and commits every statement by itself; "
-                    "begin one: 'async with connection.transaction():'"
-                )
+        if check_psycopg(self.given, begin="async with connection.transaction():"):
             self._has_begun = True
             await self.fetch(SQL["alive"])
 
@@ -200,14 +179,47 @@ class PsycopgCarrier:
     async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
         async with self._make_cursor(self.given, row_factory=self._row_factory) as cursor:
             await cursor.execute(
-                self._schema.render(statement).encode(), [_plain(value) for value in parameters], binary=True
+                self._schema.render(statement).encode(), for_psycopg(parameters), binary=True
             )
             return [] if cursor.description is None else await cursor.fetchall()
 
 
-def _plain(value: object) -> object:
-    # psycopg takes a list for an array, and a tuple for a row.
-    return list(value) if isinstance(value, Collection) and not isinstance(value, (str, bytes)) else value
+def check_psycopg(connection: "psycopg.BaseConnection[Any]", *, begin: str) -> bool:
+    """See that a connection of psycopg's, of either kind, can be joined; True if it has yet to begin.
+
+    Raises:
+        InvalidArgument: It cannot, and why; ``begin`` is how its caller begins.
+    """
+    if connection.closed:
+        raise InvalidArgument("connection cannot be joined: it is closed")
+    if connection.pgconn.pipeline_status:
+        raise InvalidArgument("connection cannot be joined in pipeline mode: leave its pipeline() first")
+    if connection.info.encoding != "utf-8":
+        raise InvalidArgument(
+            f"connection's client_encoding must be UTF8, got {show(connection.info.encoding)}"
+        )
+    if is_in_psycopg_transaction(connection):
+        return False
+    if connection.autocommit:
+        raise InvalidArgument(
+            f"connection is in no transaction and commits every statement by itself; begin one: '{begin}'"
+        )
+    return True
+
+
+def is_in_psycopg_transaction(connection: "psycopg.BaseConnection[Any]") -> bool:
+    """Whether a connection of psycopg's is in a transaction; one that was lost or closed is in none."""
+    from psycopg.pq import TransactionStatus
+
+    return connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
+
+
+def for_psycopg(parameters: Sequence[object]) -> list[object]:
+    """Give parameters as psycopg takes them: a list for an array, and a tuple for a row."""
+    return [
+        list(value) if isinstance(value, Collection) and not isinstance(value, (str, bytes)) else value
+        for value in parameters
+    ]
 
 
 # -------------------------------------------------------------------- SQLAlchemy

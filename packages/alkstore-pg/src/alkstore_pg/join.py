@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from alkstore.errors import DatabaseError, InvalidArgument, show
+from alkstore.plain import PlainConnection
 from alkstore.statements import load
 from alkstore_pg.carrier import Carrier, carried, origin
 from alkstore_pg.errors import translate
 from alkstore_pg.link import SLACK, Operation
+from alkstore_pg.plain import PlainCarrier
 from alkstore_pg.session import Row, Session
 from alkstore_pg.transaction import Operations
 from alkstore_pg.wake import Woken
@@ -35,7 +37,9 @@ class JoinedTransaction(Operations):
     def __init__(self, engine: "PgEngine", label: str, carrier: Carrier) -> None:
         super().__init__(engine, label)
         self._carrier = carrier
-        self._limit = engine._options.wait_timeout + SLACK
+        # A statement that a thread waits for cannot be cut short from here: it ends as the thread's own statements do.
+        is_plain = isinstance(carrier, PlainCarrier)
+        self._limit = None if is_plain else engine._options.wait_timeout + SLACK
         self._is_left = False
 
     @classmethod
@@ -48,7 +52,12 @@ class JoinedTransaction(Operations):
 
         Cost: one round trip for each driver's connection once; SQLAlchemy's may have to begin first.
         """
-        carrier = carried(connection, engine._options.schema)
+        schema = engine._options.schema
+        carrier: Carrier
+        if isinstance(connection, PlainConnection):
+            carrier = PlainCarrier(connection, schema)
+        else:
+            carrier = carried(connection, schema)
         if any(carrier.given is own for own in engine._pool.lent):
             raise InvalidArgument("connection is the store's own; use the transaction that gave it")
         joined = cls(engine, label, carrier)

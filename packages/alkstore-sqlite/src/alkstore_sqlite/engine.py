@@ -52,9 +52,9 @@ from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
 from alkstore_sqlite.connection import Connection, Patience, Place, Steps, Wait
 from alkstore_sqlite.hop import Work
-from alkstore_sqlite.join import JoinedTransaction
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.native import SqliteTx
+from alkstore_sqlite.plain import begin_joined
 from alkstore_sqlite.reader import Readers, open_reader
 from alkstore_sqlite.surroundings import (
     Durability,
@@ -246,7 +246,7 @@ class SqliteEngine:
         self._begun += 1
         label = f"open transaction {self._begun}" + (f", begun at {begun}" if begun else "")
         if connection is not None:
-            return await JoinedTransaction.begin(connection, self._writer, label)
+            return await begin_joined(connection, self._writer, label)
         return await SqliteTransaction.begin(self._writer, label)
 
     @property

@@ -7,6 +7,7 @@ in every other, since SQLite tells nobody else of a commit.
 import inspect
 import os
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import aiosqlite
@@ -18,12 +19,14 @@ from alkstore_sqlite.hop import Operation
 from alkstore_sqlite.transaction import Operations
 from alkstore_sqlite.writer import Writer
 
-__all__ = ["JoinedTransaction"]
+__all__ = ["LEGACY", "LISTING", "JoinedTransaction", "check_listed"]
 
 T = TypeVar("T")
 
 LEGACY: Final = -1
 """`sqlite3.LEGACY_TRANSACTION_CONTROL`, which Python 3.11 has no name for because it knows nothing else."""
+
+LISTING: Final = Statement("PRAGMA database_list")
 
 _HOW: Final = "an aiosqlite connection, or a SQLAlchemy AsyncConnection or AsyncSession on sqlite+aiosqlite"
 
@@ -195,9 +198,18 @@ async def _driver(given: object) -> aiosqlite.Connection:
 
 async def _check_file(connection: aiosqlite.Connection, path: str) -> None:
     try:
-        listed = await _fetch(connection, Statement("PRAGMA database_list"))
+        listed = await _fetch(connection, LISTING)
     except (ValueError, sqlite3.ProgrammingError) as error:
         raise InvalidArgument(f"connection cannot be joined: {error}; open it first") from error
+    check_listed(listed, path)
+
+
+def check_listed(listed: Sequence[Row], path: str) -> None:
+    """See by the databases of a connection (`LISTING`) that it is to the store's file.
+
+    Raises:
+        InvalidArgument: It is not.
+    """
     files = [_text(row[2]) for row in listed if _text(row[1]) == "main"]
     if not files or not files[0]:
         raise InvalidArgument(

@@ -17,7 +17,7 @@ from alkstore_sqlite.hop import Operation, told
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.writer import Writer
 
-__all__ = ["Operations", "SqliteTransaction"]
+__all__ = ["Operations", "SqliteTransaction", "sheltered"]
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class SqliteTransaction(Operations):
     async def _do(self, operation: Operation[T]) -> T:
         link = self._opened()
         clock = self._writer.clock
-        part = _Part(lambda connection: _sheltered(connection, operation(clock.now())), link.path)
+        part = _Part(lambda connection: sheltered(connection, operation(clock.now())), link.path)
         await self._hop(link, part)
         change = part.result()
         self._woken += change.woken
@@ -216,17 +216,17 @@ class SqliteTransaction(Operations):
         self._writer.take_back(self)
 
 
-def _sheltered(connection: Connection, steps: Steps[T]) -> T:
+def sheltered(connection: sqlite3.Connection, steps: Steps[T]) -> T:
     """Perform an operation whole or not at all, within a transaction that goes on either way."""
-    connection.run_sql("SAVEPOINT alkstore")
+    connection.execute("SAVEPOINT alkstore")
     try:
         result = perform(connection, steps)
     except BaseException:
         if connection.in_transaction:
-            connection.run_sql("ROLLBACK TO alkstore")
-            connection.run_sql("RELEASE alkstore")
+            connection.execute("ROLLBACK TO alkstore")
+            connection.execute("RELEASE alkstore")
         raise
-    connection.run_sql("RELEASE alkstore")
+    connection.execute("RELEASE alkstore")
     return result
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from alkstore.errors import Closed, InvalidArgument
+from alkstore.plain import CALLER
 from alkstore.transaction import OUTSIDE
 
 __all__ = ["Bounce", "Portal"]
@@ -99,6 +100,9 @@ class Portal:
 
     def answer(self, job: "_Job", answer: "_Answer") -> None:
         self._unanswered.discard(job)
+        job.is_answered = True
+        for future in job.questions:  # nobody is there to answer them, and what asked must not wait for ever
+            _tell(future, None, Closed("store"))
         job.answers.put(answer)
 
     def _end(self) -> None:
@@ -146,7 +150,9 @@ class _Job:
     work: "Callable[[Bounce], Awaitable[Any]]"
     is_outside_tx: bool
     answers: "queue.SimpleQueue[_Answer | _Question]" = field(default_factory=queue.SimpleQueue)
+    questions: "set[asyncio.Future[Any]]" = field(default_factory=set)
     is_interrupted: bool = False
+    is_answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +176,21 @@ class Bounce:
         self._job = job
 
     async def __call__(self, function: Callable[[], T]) -> T:
-        """Run a function there, and give what it gave; what it raised is raised."""
+        """Run a function there, and give what it gave; what it raised is raised.
+
+        Raises:
+            Closed: The call has ended, or ends before the function.
+        """
+        job = self._job
+        if job.is_answered:
+            raise Closed("store")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._job.answers.put(_Question(function, future))
-        return await future
+        job.questions.add(future)
+        job.answers.put(_Question(function, future))
+        try:
+            return await future
+        finally:
+            job.questions.discard(future)
 
 
 class _Line:
@@ -206,6 +223,8 @@ class _Line:
 
     def _await(self, job: _Job) -> _Answer:
         while isinstance(answer := job.answers.get(), _Question):
+            if answer.future.done():  # whoever asked has gone
+                continue
             try:
                 value = answer.function()
             except Exception as error:
@@ -240,6 +259,9 @@ class _Line:
                 # Unless this is the end, a lease of the thread was lost between two calls: the end of its block tells.
                 continue
             await self._do(job)
+            del (
+                job
+            )  # or what the thread called with, a session of its own perhaps, would live until its next call
 
     @property
     def _is_over(self) -> bool:
@@ -247,8 +269,10 @@ class _Line:
 
     async def _do(self, job: _Job) -> None:
         token = OUTSIDE.set(job.is_outside_tx)
+        bounce = Bounce(job)
+        caller = CALLER.set(bounce)
         try:
-            answer = _Answer(await job.work(Bounce(job)))
+            answer = _Answer(await job.work(bounce))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if job.is_interrupted and task is not None:
@@ -258,6 +282,7 @@ class _Line:
             answer = _Answer(error=error)
         finally:
             OUTSIDE.reset(token)
+            CALLER.reset(caller)
         self._portal.answer(job, answer)
 
 
