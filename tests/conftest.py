@@ -1,7 +1,13 @@
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from alkstore_pg import contract_dsn, contract_server
+from alkstore_pg.contract_server import Server
 
 PACKAGE = """\
 [project]
@@ -42,6 +48,27 @@ def repository(workspace: Path) -> Path:
     except FileNotFoundError:
         pytest.skip("git is not installed")
     return workspace
+
+
+@pytest.fixture
+def server() -> Server:
+    if advice := contract_server.available():
+        pytest.skip(advice)
+    return contract_server.shared()
+
+
+@pytest.fixture
+def shop(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database, which a DSN names that says no more than its name: the variables of libpq say the rest."""
+    name = f"alkstore_docs_{os.getpid()}"
+    dsn, address = server.create_database(name), contract_dsn.address(server.dsn)
+    given = {"PGHOST": address.host, "PGPORT": str(address.port), "PGUSER": contract_dsn.user(dsn)}
+    for variable, value in (given | {"PGDATABASE": name}).items():
+        monkeypatch.setenv(variable, value)
+    if password := urlsplit(dsn).password:
+        monkeypatch.setenv("PGPASSWORD", unquote(password))
+    yield dsn
+    server.drop_database(name)
 
 
 def _write(path: Path, text: str) -> None:

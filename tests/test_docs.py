@@ -10,20 +10,17 @@ too, by the superuser. It is left out where there is no server to be had.
 import ast
 import asyncio
 import inspect
-import os
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from urllib.parse import unquote, urlsplit
 
 import asyncpg
 import pytest
 
-from alkstore_pg import contract_dsn, contract_server, schema
-from alkstore_pg.contract_server import Server
+from alkstore_pg import contract_dsn, schema
 from alkstore_pg.session import Schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,14 +28,18 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pack
 
 OPENING = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`]*)")
 SETUP = "<!-- python"
+FILE = "<!-- file "
+"""Before a block that is a file of its own: test_followed_pages.py writes it, and runs the commands that use it."""
 SQL = ("sql", "postgresql")  # the second for what the highlighter takes for no SQL
-OTHER_LANGUAGES = {"bash", "console", "json", "lua", "mermaid", *SQL, "text", "toml", "yaml"}
+OTHER_LANGUAGES = {
+    *("bash", "console", "dockerfile", "ini", "json", "lua", "mermaid", *SQL, "text", "toml", "yaml"),
+}
 
 NORMATIVE = ROOT / "docs" / "contract.md"
 IN_MEMORY = {'"sqlite:///app.db"': '"mem://"', "delay=5": "delay=0"}
 """The contract's own example is text that only its founder changes: it is run on the engine at hand, without waiting."""
 
-SHOP = re.compile(r"(?<=postgresql:///)shop\b|(?<=postgresql\+asyncpg:///)shop\b")
+SHOP = re.compile(r"(?<=(?:stgresql|\+asyncpg|\+psycopg):///)shop\b")
 """The database that pages name; a server that somebody uses may have one of that name."""
 
 
@@ -52,12 +53,17 @@ class Block:
 def blocks(text: str, *languages: str) -> Iterator[Block]:
     """Give the Python of a page, hidden and shown, in order, and what is in other languages of these."""
     lines = iter(enumerate(text.splitlines(), start=1))
+    is_file = False
     for number, line in lines:
         if line.strip() == SETUP:
             yield Block(number, "\n".join(_until("-->", lines)))
+        elif line.startswith(FILE):
+            is_file = True
         elif found := OPENING.match(line):
             body = list(_until(found["fence"], lines))
-            if found["language"] in ("python", *languages):
+            if is_file:
+                is_file = False
+            elif found["language"] in ("python", *languages):
                 source = "\n".join(part.removeprefix(found["indent"]) for part in body)
                 yield Block(number, source, found["language"])
             else:
@@ -107,27 +113,6 @@ async def _query(dsn: str, sql: str) -> object:
 
 
 @pytest.fixture
-def server() -> Server:
-    if advice := contract_server.available():
-        pytest.skip(advice)
-    return contract_server.shared()
-
-
-@pytest.fixture
-def shop(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty database, which a DSN names that says no more than its name: the variables of libpq say the rest."""
-    name = f"alkstore_docs_{os.getpid()}"
-    dsn, address = server.create_database(name), contract_dsn.address(server.dsn)
-    given = {"PGHOST": address.host, "PGPORT": str(address.port), "PGUSER": contract_dsn.user(dsn)}
-    for variable, value in (given | {"PGDATABASE": name}).items():
-        monkeypatch.setenv(variable, value)
-    if password := urlsplit(dsn).password:
-        monkeypatch.setenv("PGPASSWORD", unquote(password))
-    yield dsn
-    server.drop_database(name)
-
-
-@pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """A module of the page's own, in an empty folder: what dataclasses and typed payloads look names up in."""
     monkeypatch.chdir(tmp_path)
@@ -162,6 +147,7 @@ def test_blocks_share_a_namespace_and_may_await(module: ModuleType, tmp_path: Pa
         "<!-- python\nimport asyncio\n-->\n"
         "```python\nvalue = await asyncio.sleep(0, 1)\n```\n"
         "```text\nnot python\n```\n"
+        "<!-- file app.py -->\n```python\nvalue = not_here\n```\n"
         "1. indented in a list\n\n   ```python\n   value += 1\n   ```\n",
         "utf-8",
     )
