@@ -64,6 +64,7 @@ def test_it_runs_without_plugins_being_found_by_themselves(author: Author) -> No
         (("--alk-engine", "skeleton", "--alk-row", "Q-99"), "no row fits 'Q-99'"),
         (("--alk-engine", "skeleton", "--alk-mode", "sideways"), "unknown mode 'sideways'"),
         (("--alk-explain", "Q-99"), "no row fits 'Q-99'"),
+        (("--alk-selftest", "--alk-mutant", "nobody"), "no broken engine is named 'nobody'"),
     ],
 )
 def test_what_does_not_exist_is_an_error_of_usage(
@@ -148,6 +149,13 @@ def test_a_run_that_was_asked_for_a_part_is_incomplete_and_green(author: Author)
 
     assert told.returncode == 0, told.stdout + told.stderr
     assert ": INCOMPLETE  [" in told.stdout
+
+
+def test_a_broken_engine_is_tried_by_its_name(author: Author) -> None:
+    told = author.pytest("--alk-selftest", "--alk-mutant", "held-at-its-expiry-*", PYTHONWARNINGS="error")
+
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.endswith("1 mutants, 3 claims hold, 0 do not\n")
 
 
 @pytest.mark.parametrize("engine", ["mem", "sqlite"])
