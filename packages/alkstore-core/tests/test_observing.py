@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -245,22 +245,23 @@ async def test_a_worker_tells_what_its_handlers_ended_with(observed: Observed) -
 
 async def test_a_handler_is_told_of_once_however_it_is_run(observed: Observed) -> None:
     async def failing(handle: JobHandle) -> None:
-        async with handle:
-            raise ValueError
+        raise ValueError
 
-    async def worker_handler(handle: JobHandle, job: Job) -> None:
+    async def nested(handle: JobHandle) -> None:
         async with handle:
-            pass
+            raise KeyError
 
     async with observed.opened() as store:
-        for run in (store.queue("mail").run_once, store.outbox("hook").run_once):
-            await store.queue("mail").enqueue(1)
-            await store.outbox("hook").enqueue(1)
-            await run(failing)
-        await store.queue("mail").purge_dead(older_than=0)
-        await Worker(store, {"mail": worker_handler}).run_until_idle()
+        queue, outbox = store.queue("mail", base_delay=0), store.outbox("hook")
+        await queue.enqueue(1)
+        await outbox.enqueue(1, base_delay=0)
+        for handler in (failing, nested):
+            assert await queue.run_once(handler)
+            assert await outbox.run_once(handler)
+        await Worker(store, {"mail": nested}).run_until_idle()
 
-    assert [type(fact.error) for fact in observed.told.of(JobHandled)] == [ValueError, ValueError, type(None)]
+    ended = [type(fact.error) for fact in observed.told.of(JobHandled)]
+    assert ended == [ValueError, ValueError, KeyError, KeyError, KeyError]
 
 
 async def test_an_observer_that_raises_is_logged_once_and_breaks_nothing(
@@ -280,6 +281,78 @@ async def test_an_observer_that_raises_is_logged_once_and_breaks_nothing(
     assert outcomes(observed) == [(1, "done", 0.0)]
     told = [record for record in caplog.records if record.name == "alkstore.observing"]
     assert [(record.levelno, record.exc_info is not None) for record in told] == [(logging.ERROR, True)]
+
+
+class Clumsy:
+    """A carrier that fails in one of its methods."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.left: list[str] = []
+
+    def __call__(self, fact: Fact) -> None:
+        pass
+
+    def fail(self, where: str) -> None:
+        if where == self.where:
+            raise RuntimeError(where)
+
+    def sent(self, ids: object) -> None:
+        self.fail("sent")
+
+    @contextmanager
+    def sending(self, destination: Destination, count: int) -> Iterator[dict[str, str]]:
+        self.fail("before sending")
+        yield {"x-own": "1"}
+        self.left.append("sending")
+        self.fail("after sending")
+
+    @contextmanager
+    def handling(self, job: Job) -> Iterator[None]:
+        self.fail("before handling")
+        yield
+        self.left.append("handling")
+        self.fail("after handling")
+
+
+@pytest.mark.parametrize(
+    "where", ["before sending", "sent", "after sending", "before handling", "after handling"]
+)
+async def test_a_carrier_that_raises_is_logged_once_and_breaks_nothing(
+    observed: Observed, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clumsy = Clumsy(where)
+    async with observed.opened(clumsy) as store:
+        for _ in range(2):
+            await store.queue("mail").enqueue(1)
+        counts = await Worker(store, {"mail": lambda: None}).run_until_idle()
+
+    assert counts.done == 2
+    assert clumsy.left.count("sending") == (0 if where == "before sending" else 2)
+    assert clumsy.left.count("handling") == (0 if where == "before handling" else 2)
+    assert [record.name for record in caplog.records].count("alkstore.observing") == 1
+
+
+async def test_carriers_are_left_with_the_error_of_what_they_are_around(observed: Observed) -> None:
+    seen: list[BaseException] = []
+
+    class Curious(Clumsy):
+        @contextmanager
+        def handling(self, job: Job) -> Iterator[None]:
+            try:
+                yield
+            except ValueError as error:
+                seen.append(error)  # swallowed here, and nowhere else
+
+    async def handler(value: int) -> None:
+        raise ValueError("no")
+
+    async with observed.opened(Curious("nowhere")) as store:
+        await store.queue("mail").enqueue(1)
+        counts = await Worker(store, {"mail": handler}).run_until_idle()
+
+    assert counts.retried == 1
+    assert [str(error) for error in seen] == ["no"]
 
 
 async def test_calls_awaited_together_are_told_one_by_one_and_as_the_batch_that_was_written(

@@ -330,6 +330,5 @@ class ObservedTransaction:
         self._inner.abandon()
 
     def _forget(self) -> None:
-        self._facts = []
         held, self._held = self._held, []
         self._claims.take_back(held)
