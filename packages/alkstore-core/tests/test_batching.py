@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 
 import pytest
+from faulty import warped
 
-from alkstore.batching import MAX_BYTES, MAX_ROWS, Batcher
-from alkstore.engine import Ack, Heartbeat, NewEvent, NewJob, NewWake, Settle
+from alkstore.batching import MAX_BYTES, MAX_ROWS, PATIENCE, Batcher
+from alkstore.engine import Ack, Fail, Heartbeat, NewEvent, NewJob, NewWake, Retry, Settle
 from alkstore.errors import Closed, DatabaseError
 
 
@@ -185,6 +186,19 @@ async def test_a_batch_is_bounded_in_bytes(storage: Storage, batcher: Batcher) -
     assert storage.flushes == [1, 3, 3, 1]
 
 
+async def test_the_errors_of_settles_count_among_the_bytes(storage: Storage, batcher: Batcher) -> None:
+    storage.is_gated = True
+    error = "x" * (MAX_BYTES // 4 + 1)
+    settles: list[Settle] = [Retry("mail", at, 1, 0, error) for at in range(4)]
+    settles += [Fail("mail", at, 1, error) for at in range(4, 8)]
+    tasks = [asyncio.ensure_future(batcher.settle_jobs([settle])) for settle in settles]
+    await turn()
+    storage.open_gate()
+    await asyncio.gather(*tasks)
+
+    assert storage.flushes == [1, 3, 3, 1]
+
+
 async def test_one_call_is_never_split(storage: Storage, batcher: Batcher) -> None:
     storage.is_gated = True
     many = [str(at) for at in range(5 * MAX_ROWS)]
@@ -228,6 +242,24 @@ async def test_a_call_that_fails_its_batch_fails_alone(storage: Storage, batcher
     assert [a, b, c] == [[0], [1], [2]]
     assert isinstance(bad, DatabaseError)
     assert storage.rows == ["a", "b", "c"]
+
+
+@warped
+async def test_nobody_waits_for_his_own_try_behind_one_that_took_long_to_fail() -> None:
+    class Slow(Storage):
+        async def _commit(self, labels: list[str]) -> range:
+            if len(labels) == 1:
+                await asyncio.sleep(2 * PATIENCE)
+                self.flushes.append(1)
+            raise DatabaseError("storage is away")
+
+    storage = Slow()
+    batcher = Batcher(storage)
+
+    results = await finish(*[insert(batcher, text) for text in ("a", "b", "c", "d")])
+
+    assert [str(error) for error in results] == ["storage is away"] * 4
+    assert storage.flushes == [1, 1]
 
 
 async def test_a_batch_of_unknown_outcome_is_not_repeated(storage: Storage, batcher: Batcher) -> None:

@@ -228,6 +228,33 @@ def test_a_runner_that_is_cancelled_anywhere_gives_up_its_lease(call: str, is_su
     check()
 
 
+@pytest.mark.parametrize("call", ["renew_lock", "fire_schedules"])
+def test_a_runner_backs_off_ever_longer_and_anew_after_a_success(call: str) -> None:
+    @warped
+    async def check() -> None:
+        async with FaultyStore() as store:
+            clock, stop = asyncio.get_running_loop().time, StopToken()
+            await store.schedule("s", "@every 1s", "q", 1)
+            runner = asyncio.ensure_future(store.run_schedules(stop))
+            await turn()
+            for _ in range(2):
+                fired, calls = store.wire.done["fire_schedules"], list[float]()
+                store.wire.refusing[call] = 5
+                await store.clock.advance(1)
+                for left in reversed(range(5)):
+                    await reached(lambda left=left: _true(store.wire.refusing[call] <= left))  # type: ignore[misc]
+                    calls.append(clock())
+                await reached(lambda fired=fired: _true(store.wire.done["fire_schedules"] > fired))  # type: ignore[misc]
+                pauses = [later - earlier for earlier, later in itertools.pairwise(calls)]
+
+                assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=0.3)
+
+            stop.cancel()
+            await runner
+
+    check()
+
+
 @warped
 async def test_a_stop_lets_the_tick_under_way_end_and_is_heard_while_the_runner_backs_off() -> None:
     async with FaultyStore() as store:
@@ -280,6 +307,14 @@ async def test_an_outbox_backs_off_ever_longer_and_anew_after_a_success() -> Non
         await store.outbox("o").enqueue(1)
         async with asyncio.timeout(30):
             await delivered.wait()
+
+        store.wire.refusing["claim_jobs"] = 1
+        await store.outbox("o").enqueue(2)
+        await reached(lambda: _true(store.wire.refusing["claim_jobs"] == 0))
+        failed_at, calls = clock(), store.wire.calls["claim_jobs"]
+        await reached(lambda: _true(store.wire.calls["claim_jobs"] > calls))
+
+        assert clock() - failed_at < 0.11
         stop.cancel()
         await running
 

@@ -24,6 +24,8 @@ INT64 = st.integers(MIN_INT64, MAX_INT64)
         (0.5, 500_000),
         (1e-6, 1),
         (1e-7, 0),
+        (1 / 128, 7_812),  # ties go to the even one
+        (3 / 128, 23_438),
         (-1e-7, 0),
         (1.0000015, 1_000_001),  # the float is a little less than what is written
         (dt.timedelta(days=1, microseconds=1), 86_400_000_001),

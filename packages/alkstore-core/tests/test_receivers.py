@@ -1,6 +1,6 @@
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -124,6 +124,20 @@ async def test_a_reconnect_shows_on_the_wake(log: Log, store: Store) -> None:
         assert await receiver.recv() == Wake("a", True)
 
 
+async def test_a_reconnect_ends_a_wait_and_stands_for_the_wakes_before_it(log: Log, store: Store) -> None:
+    async with store.listen("a") as receiver:
+        waiting = asyncio.ensure_future(receiver.recv())
+        await turn()
+        log.hub.reconnected()
+        assert await waiting == Wake("a", True)
+
+        await store.notify("a")
+        log.hub.reconnected()
+
+        assert await receiver.recv() == Wake("a", True)
+        assert await receiver.try_recv() is None
+
+
 async def test_cancelling_a_recv_at_any_point_loses_no_wake(store: Store) -> None:
     async with store.listen("a") as receiver:
         for turns in range(6):
@@ -210,6 +224,25 @@ async def test_the_stores_end_ends_its_receivers(store: Store) -> None:
     with pytest.raises(Closed):
         await events.try_recv()
     await closing
+
+
+async def test_a_hub_that_has_ended_refuses_new_watches(log: Log) -> None:
+    await log.aclose()
+
+    with pytest.raises(Closed):
+        log.hub.watch(STREAM)
+
+
+async def test_a_receiver_is_refused_in_another_event_loop(store: Store) -> None:
+    async with store.listen("a") as receiver, store.stream("orders").subscribe() as events:
+        for receive in (receiver.recv, receiver.try_recv, events.recv, events.try_recv):
+
+            async def elsewhere(receive: Callable[[], Awaitable[object]] = receive) -> None:
+                async with asyncio.timeout(5):
+                    with pytest.raises(InvalidArgument, match="event loop"):
+                        await receive()
+
+            await asyncio.to_thread(asyncio.run, elsewhere())
 
 
 async def test_a_dropped_receiver_warns_and_hears_no_more(log: Log, store: Store) -> None:

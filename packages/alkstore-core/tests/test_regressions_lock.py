@@ -137,3 +137,11 @@ async def test_a_lock_that_was_awaited_and_dropped_warns_and_one_that_was_tried_
     assert [str(each.message).partition(" was")[0] for each in told] == [
         "Lock('dropped', fence=1, held=True)"
     ]
+
+
+async def test_a_timeout_says_which_lock_it_was_and_how_long_it_waited() -> None:
+    async with MemStore() as store, store.lock("l"):
+        with pytest.raises(LockTimeout) as caught:
+            await store.lock("l", timeout=0.001)
+
+    assert (caught.value.name, caught.value.timeout) == ("l", 0.001)

@@ -50,3 +50,34 @@ async def test_a_block_whose_transaction_the_stores_close_rolled_back_does_not_e
 
     with pytest.raises(Closed):
         await writer
+
+
+async def test_a_transaction_is_refused_in_another_event_loop() -> None:
+    async with MemStore() as store, store.begin_tx() as tx:
+
+        async def elsewhere() -> None:
+            with pytest.raises(InvalidArgument, match="event loop"):
+                await tx.enqueue("q", 1)
+
+        await asyncio.to_thread(asyncio.run, elsewhere())
+
+
+async def test_a_look_at_a_position_holds_nobody_up() -> None:
+    async with MemStore(wait_timeout=0.001) as store, store.begin_tx() as looking:
+        assert await looking.get_offset("s", "c") == 0
+
+        async def save() -> None:
+            async with store.begin_tx() as tx:
+                await tx.save_offset("s", "c", 1)
+
+        await asyncio.create_task(save())
+
+        assert await looking.get_offset("s", "c") == 1
+
+
+async def test_only_a_claim_of_the_same_store_is_acked_in_a_transaction() -> None:
+    async with MemStore() as store, MemStore() as other, store.begin_tx() as tx:
+        await other.queue("q").enqueue(1)
+        for handle in ("1", None, await other.queue("q").claim_one()):
+            with pytest.raises(InvalidArgument, match="job handle of this store"):
+                await tx.ack(handle)  # type: ignore[arg-type]

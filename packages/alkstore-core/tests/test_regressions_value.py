@@ -1,7 +1,9 @@
 """Faults that were found in the read-only values and in what opens once, and stay found."""
 
 import asyncio
+import copy
 import logging
+import pickle
 from collections.abc import Callable
 from unittest.mock import ANY
 
@@ -31,6 +33,21 @@ async def test_the_repr_of_a_value_shows_its_instants_whole_and_cuts_its_payload
     assert job is not None
     assert f"run_at={job.run_at!r}, attempts" in repr(job)
     assert len(repr(job)) < 400
+
+
+async def test_a_value_is_copied_and_pickled_whole() -> None:
+    async with MemStore() as store:
+        queue, stream = store.queue("q"), store.stream("s")
+        await queue.enqueue({"to": "ada"}, headers={"trace": "1"})
+        await stream.publish([1, 2], key="k")
+        await store.schedule("nightly", "@every 1d", "q", None)
+
+        values = [*await queue.list(), *await stream.read_since(0), *await store.schedules()]
+
+    assert len(values) == 3
+    assert pickle.loads(pickle.dumps(values)) == values
+    assert copy.deepcopy(values) == values
+    assert len({*values, *copy.deepcopy(values)}) == 3
 
 
 @pytest.mark.parametrize("kind", ["lock", "transaction"])

@@ -164,6 +164,19 @@ async def test_a_jump_over_several_thirds_renews_once(storage: Storage) -> None:
     assert storage.renewed_at == [WINDOW - 1]
 
 
+async def test_an_end_that_the_block_brought_forward_is_heeded_after_a_renewal_too(storage: Storage) -> None:
+    renewal = storage.renewal()
+    async with renewal:
+        await turn()
+        await storage.clock.advance(WINDOW // 3)
+        storage.end = storage.clock.now() + WINDOW // 6
+
+        renewal.note_sooner()
+        await turn()
+
+    assert storage.renewed_at == [WINDOW // 3, WINDOW // 3]
+
+
 async def test_a_block_that_ends_early_renews_nothing_and_leaves_no_task(storage: Storage) -> None:
     before = len(asyncio.all_tasks())
 

@@ -5,7 +5,11 @@ import signal
 import threading
 import weakref
 
+from alkstore.engine import Signal, Topic, TopicKind
+from alkstore.pausing import Pause
 from alkstore.stop import StopToken
+from alkstore.testing import ManualClock
+from alkstore.watch import Hub
 
 
 async def test_a_wait_ends_when_the_token_is_cancelled() -> None:
@@ -30,6 +34,15 @@ async def test_a_cancelled_token_stays_cancelled_and_may_be_cancelled_again() ->
     assert token.is_cancelled
     async with asyncio.timeout(5):
         await token.wait()
+
+
+def test_a_token_shows_whether_it_is_cancelled() -> None:
+    token = StopToken()
+    before = repr(token)
+
+    token.cancel()
+
+    assert (before, repr(token)) == ("<StopToken not cancelled>", "<StopToken cancelled>")
 
 
 async def test_a_token_is_cancelled_from_another_thread() -> None:
@@ -153,6 +166,21 @@ async def test_a_cancelled_wait_leaves_nothing_in_the_token() -> None:
 
     assert gone() is None
     assert len(token._subscriptions) == 0
+
+
+async def test_a_pause_is_not_cut_by_the_stop_of_one_that_ended() -> None:
+    token, pause, hub, topic = StopToken(), Pause(), Hub(ManualClock()), Topic(TopicKind.QUEUE, "q")
+    watch = hub.watch(topic)
+    assert await pause.wait(watch, timeout=0, stop=token) is None
+
+    waiting = asyncio.ensure_future(pause.wait(watch))
+    await asyncio.sleep(0)
+    token.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    hub.wake(topic)
+
+    assert await waiting is Signal.WOKEN
 
 
 async def test_threads_that_cancel_while_others_subscribe_stop_every_one_of_them() -> None:

@@ -166,12 +166,16 @@ def unresolved(value: "Unimported") -> None: ...
 def unreadable(value: threading.Thread) -> None: ...
 
 
+def ambiguous(value: Email | Order) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
         (two_payloads, "second payload"),
         (unresolved, "TYPE_CHECKING"),
         (unreadable, "neither a payload that can be read nor a resource"),
+        (ambiguous, "cannot be read from a payload"),
         (3, "must be a function"),
         ("module:function", "must be a function"),
     ],

@@ -2,6 +2,8 @@ import asyncio
 import random
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import alkstore
 from alkstore.clock import SystemClock
 from alkstore.engine import (
     Engine,
+    EngineTransaction,
     JobFilter,
     JobRecord,
     LockRecord,
@@ -227,9 +230,54 @@ async def test_after_its_close_everything_is_closed(engine: Engine, clock: Manua
     assert not tx.is_open
     with pytest.raises(Closed):
         await tx.commit()
-    for operation in (engine.insert_jobs([JOB]), engine.list_names(), engine.begin(), engine.notify([])):
+    with pytest.raises(Closed):
+        await engine.begin()
+
+
+async def test_no_operation_goes_on_after_the_close(engine: Engine) -> None:
+    tx, other = await engine.begin(), await engine.begin()
+    operations = [*on_both(engine), *on_both(tx)]
+    operations += [
+        partial(engine.count_jobs, "q"),
+        partial(engine.claim_jobs, "q", ["w"]),
+        partial(engine.sweep_jobs, "q"),
+        partial(engine.purge_jobs, "q", 0),
+        partial(engine.read_head, "s"),
+        partial(engine.trim_events, "s", 0),
+        partial(engine.read_offsets, "s"),
+        partial(engine.move_offset, "s", "c", 1, backwards=False),
+        partial(engine.watch, Topic(TopicKind.CLOCK)),
+        partial(engine.take_lock, "l", SECOND),
+        partial(engine.renew_lock, "l", 1, SECOND),
+        engine.list_locks,
+        partial(engine.put_schedule, RULE),
+        partial(engine.delete_schedule, "nightly"),
+        partial(engine.fire_schedules, None),
+        engine.list_schedules,
+        engine.list_names,
+        partial(tx.read_offset, "s", "c", hold=False),
+        partial(tx.save_offset, "s", "c", 1, None),
+        tx.commit,
+    ]
+    await other.rollback()
+
+    await engine.aclose()
+
+    for operation in operations:
         with pytest.raises(Closed):
-            await operation
+            await operation()
+
+
+def on_both(of: Engine | EngineTransaction) -> list[Callable[[], Awaitable[object]]]:
+    """Give the operations that an engine and a transaction have in common."""
+    return [
+        partial(of.insert_jobs, [JOB]),
+        partial(of.find_jobs, "q", JobFilter()),
+        partial(of.settle_jobs, []),
+        partial(of.append_events, []),
+        partial(of.read_events, "s", 0, 1),
+        partial(of.notify, []),
+    ]
 
 
 async def test_a_store_opens_by_its_url_and_takes_its_options(clock: ManualClock) -> None:

@@ -225,12 +225,17 @@ async def test_steady_traffic_leaves_nothing_behind(engine: Engine) -> None:
     async def rounds(count: int) -> None:
         for _ in range(count):
             await engine.insert_jobs(
-                [job, job._replace(delay=60 * SECOND, max_attempts=1), job._replace(max_attempts=1)]
+                [
+                    job,
+                    job._replace(delay=60 * SECOND, max_attempts=1),
+                    job._replace(max_attempts=1),
+                    job._replace(priority=-1),
+                ]
             )
             claimed = await engine.claim_jobs("mail", ["w", "w"])
             ids = [row.id for row in claimed.jobs]
             await engine.settle_jobs([Ack("mail", row.id, row.token or 0) for row in claimed.jobs])
-            await engine.settle_jobs([Cancel("mail", id) for id in range(ids[0], ids[0] + 3)])
+            await engine.settle_jobs([Cancel("mail", id) for id in range(ids[0], ids[0] + 4)])
 
     await rounds(300)
     tracemalloc.start()

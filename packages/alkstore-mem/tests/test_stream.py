@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,3 +163,21 @@ async def test_a_reader_in_order_of_offsets_misses_nothing(steps: list[tuple[str
     assert [event.offset for event in reader.seen] == sorted(landed)
     assert await engine.trim_events("orders", MAX_INT64) == len(landed) - trimmed
     assert await engine.read_head("orders") == max(landed, default=0)
+
+
+async def test_trimmed_events_take_no_room(engine: Engine) -> None:
+    async def rounds(count: int) -> None:
+        for _ in range(count):
+            await engine.append_events([EVENT] * 200)
+            await engine.trim_events("orders", MAX_INT64)
+
+    tracemalloc.start()
+    try:
+        await rounds(10)
+        before, _ = tracemalloc.get_traced_memory()
+        await rounds(100)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert after - before < 20_000  # a place that stays takes 8

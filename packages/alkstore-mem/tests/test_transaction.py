@@ -360,3 +360,11 @@ async def test_ended_transactions_are_not_kept(engine: Engine) -> None:
     await end_some()
 
     assert count() == before
+
+
+async def test_a_transaction_pages_through_its_own_jobs(engine: Engine) -> None:
+    tx = await engine.begin()
+    first, second = await tx.insert_jobs([JOB, JOB])
+
+    assert await ids(tx, JobFilter(after=first)) == [second]
+    assert await ids(tx, JobFilter(after=second)) == []
