@@ -256,6 +256,24 @@ def test_a_runner_backs_off_ever_longer_and_anew_after_a_success(call: str) -> N
 
 
 @warped
+async def test_a_supervisor_backs_off_ever_longer() -> None:
+    async with FaultyStore() as store:
+        clock, stop = asyncio.get_running_loop().time, StopToken()
+        store.wire.refusing["take_lock"] = 5
+        runner = asyncio.ensure_future(store.supervise_schedules(stop))
+        calls = []
+        for left in reversed(range(5)):
+            await reached(lambda left=left: _true(store.wire.refusing["take_lock"] <= left))  # type: ignore[misc]
+            calls.append(clock())
+        pauses = [later - earlier for earlier, later in itertools.pairwise(calls)]
+
+        for pause, most in zip(pauses, (0.1, 0.2, 0.4, 0.8), strict=True):
+            assert most / 2 - 0.01 < pause < most + 0.01
+        stop.cancel()
+        await runner
+
+
+@warped
 async def test_a_stop_lets_the_tick_under_way_end_and_is_heard_while_the_runner_backs_off() -> None:
     async with FaultyStore() as store:
         await store.schedule("s", "@every 1s", "q", 1)

@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
-from alkstore import Closed, Lock, LockTimeout, Store
-from alkstore.engine import Engine, Taken, Topic, TopicKind
+from alkstore import Closed, DatabaseError, Lock, LockTimeout, Store
+from alkstore.engine import Engine, Taken, Topic, TopicKind, Watch
 from alkstore.testing import ManualClock
 from alkstore.watch import Hub
 from alkstore_mem import MemStore
@@ -145,3 +145,21 @@ async def test_a_timeout_says_which_lock_it_was_and_how_long_it_waited() -> None
             await store.lock("l", timeout=0.001)
 
     assert (caught.value.name, caught.value.timeout) == ("l", 0.001)
+
+
+async def test_a_block_that_cannot_begin_to_renew_is_not_entered_and_frees_the_lock() -> None:
+    class Deaf(MemEngine):
+        async def watch(self, topic: Topic) -> Watch:
+            if topic.kind is TopicKind.CLOCK:
+                raise DatabaseError("nothing can be heard")
+            return await super().watch(topic)
+
+    async def connect() -> Engine:
+        return Deaf(ManualClock())
+
+    async with Store(connect, name="deaf") as store:
+        with pytest.raises(DatabaseError, match="nothing can be heard"):
+            async with store.lock("l"):
+                pytest.fail("the block was entered")
+
+        assert await store.locks() == []

@@ -81,3 +81,16 @@ async def test_only_a_claim_of_the_same_store_is_acked_in_a_transaction() -> Non
         for handle in ("1", None, await other.queue("q").claim_one()):
             with pytest.raises(InvalidArgument, match="job handle of this store"):
                 await tx.ack(handle)  # type: ignore[arg-type]
+
+
+async def test_a_transaction_refuses_the_handles_of_another_store() -> None:
+    async with MemStore() as store, MemStore() as other, store.begin_tx() as tx:
+        for operation in (
+            tx.publish(other.stream("s"), 1),
+            tx.read_since(other.stream("s"), 0),
+            tx.outbox_enqueue(other.outbox("o"), 1),
+        ):
+            with pytest.raises(InvalidArgument, match="belongs to another store"):
+                await operation
+        await tx.publish(store.stream("s"), 2)
+        await tx.outbox_enqueue(store.outbox("o"), 2)
