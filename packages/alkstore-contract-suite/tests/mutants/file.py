@@ -34,7 +34,7 @@ LONGEST: Final = 2.0
 # -------------------------------------------------------------------- what others committed
 
 
-@mutant("reads-an-old-state", kills="DUR-02")
+@mutant("reads-an-old-state", kills="DUR-02", wide="whatever is read after it was written")
 class ReadsAnOldState(SqliteEngine):
     """A reader keeps the transaction of its first read open, and sees what was committed by then for ever."""
 

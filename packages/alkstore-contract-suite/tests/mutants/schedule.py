@@ -344,7 +344,7 @@ class _DeafPause(Pause):
         return await super().wait(watch, until=until, timeout=timeout)
 
 
-@mutant("stop-waits-for-the-boundary", kills="SCHED-11")
+@mutant("stop-waits-for-the-boundary", kills="SCHED-11", wide="whatever stops a runner")
 def stop_waits_for_the_boundary(patch: Patch) -> None:
     patch.attribute(running, "Pause", _DeafPause)
 

@@ -29,7 +29,7 @@ class Transacting(MemEngine):
 # ---------------------------------------------------------------- publishing
 
 
-@mutant("offsets-start-at-zero", kills="STR-01")
+@mutant("offsets-start-at-zero", kills="STR-01", wide="whatever reads a stream from its beginning")
 def offsets_start_at_zero(patch: Patch) -> None:
     original = Log.__init__
 
@@ -92,7 +92,7 @@ class BatchAppendedOneByOne(MemEngine):
 # ---------------------------------------------------------------- reading
 
 
-@mutant("read-since-includes-n", kills="STR-03")
+@mutant("read-since-includes-n", kills="STR-03", wide="whatever reads a stream page by page")
 class ReadSinceIncludesN(MemEngine):
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         return await super().read_events(stream, after - 1, limit)
@@ -151,7 +151,7 @@ class SaveOffsetMovesBackwards(MemEngine):
         return await super().move_offset(stream, consumer, offset, backwards=True)
 
 
-@mutant("positions-shared-by-streams", kills="STR-06")
+@mutant("positions-shared-by-streams", kills="STR-06", wide="whatever saves a position beside another one")
 class PositionsSharedByStreams(MemEngine):
     async def move_offset(self, stream: str, consumer: str, offset: int, *, backwards: bool) -> bool:
         return await super().move_offset("all", consumer, offset, backwards=backwards)
@@ -184,7 +184,7 @@ class _AppendsAtOnce(MemTransaction):
         return self._streams.append(events)
 
 
-@mutant("publish-visible-before-commit", kills="STR-05")
+@mutant("publish-visible-before-commit", kills="STR-05", wide="whatever publishes in a transaction")
 class PublishVisibleBeforeCommit(Transacting):
     kind = _AppendsAtOnce
 
@@ -245,7 +245,7 @@ class _SavesAtOnce(MemTransaction):
         return save
 
 
-@mutant("tx-save-lands-before-commit", kills="STR-12")
+@mutant("tx-save-lands-before-commit", kills="STR-12", wide="whatever saves a position in a transaction")
 class TxSaveLandsBeforeCommit(Transacting):
     kind = _SavesAtOnce
 

@@ -20,7 +20,11 @@ from alkstore_mem.transaction import MemTransaction
 # ---------------------------------------------------------------- all of it, at one instant
 
 
-@mutant("transactions-write-at-once", kills=("TX-01", "TX-02"))
+@mutant(
+    "transactions-write-at-once",
+    kills=("TX-01", "TX-02"),
+    wide="whatever a transaction holds back until its commit",
+)
 def transactions_write_at_once(patch: Patch) -> None:
     async def at_once(tx: MemTransaction, jobs: Sequence[NewJob]) -> Sequence[int]:
         return tx._queues.insert(jobs)
@@ -28,7 +32,7 @@ def transactions_write_at_once(patch: Patch) -> None:
     patch.attribute(MemTransaction, "insert_jobs", at_once)
 
 
-@mutant("commit-loses-the-positions", kills="TX-01")
+@mutant("commit-loses-the-positions", kills="TX-01", wide="whatever saves a position in a transaction")
 def commit_loses_the_positions(patch: Patch) -> None:
     original = MemTransaction.commit
 

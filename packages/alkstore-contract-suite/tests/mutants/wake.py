@@ -40,7 +40,7 @@ class FirstReceiverTakesTheWake(Notifying):
             watch.note(1)
 
 
-@mutant("notify-wakes-nobody", kills="WAKE-01")
+@mutant("notify-wakes-nobody", kills="WAKE-01", wide="whatever waits for a notify")
 class NotifyWakesNobody(Notifying):
     def notify_one(self, channel: str) -> None:
         """Nobody hears."""
