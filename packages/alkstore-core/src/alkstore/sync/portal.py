@@ -7,6 +7,7 @@ anyway; what the handler calls in turn goes through a second line, and so on.
 """
 
 import asyncio
+import contextvars
 import os
 import queue
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from alkstore.errors import Closed, InvalidArgument
 from alkstore.plain import CALLER
-from alkstore.transaction import OUTSIDE
+from alkstore.sync.lending import Loan, Within
 
 __all__ = ["Bounce", "Portal"]
 
@@ -41,10 +42,10 @@ class Portal:
         self._thread = threading.Thread(target=self._loop.run_forever, name="alkstore-sync", daemon=True)
         self._thread.start()
 
-    def call(self, work: "Callable[[Bounce], Awaitable[T]]") -> T:
+    def call(self, work: "Callable[[Bounce], Awaitable[T]]", context: contextvars.Context | None = None) -> T:
         """Run a coroutine in the loop and wait for it; what it raises is raised here.
 
-        An interrupt (Ctrl-C) cancels it first, and waits until it has ended.
+        It runs in ``context``, by default a copy of this thread's. An interrupt (Ctrl-C) cancels it first, and waits until it has ended.
 
         Raises:
             Closed: The portal is closed.
@@ -55,7 +56,7 @@ class Portal:
         if caller is None:
             caller = self._callers.caller = _Caller(self)
         with caller as line:
-            answered: T = line.call(work)
+            answered: T = line.call(work, context or contextvars.copy_context())
             return answered
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ class _Job:
     """One call: what to run, and where its answer goes."""
 
     work: "Callable[[Bounce], Awaitable[Any]]"
-    is_outside_tx: bool
+    context: contextvars.Context
     answers: "queue.SimpleQueue[_Answer | _Question]" = field(default_factory=queue.SimpleQueue)
     questions: "set[asyncio.Future[Any]]" = field(default_factory=set)
     is_interrupted: bool = False
@@ -167,6 +168,15 @@ class _Question:
 
     function: Callable[[], object]
     future: asyncio.Future[Any]
+    context: contextvars.Context
+
+    def answer(self) -> object:
+        """Run the function on this thread, with the variables of who asked."""
+        loan = Loan(self.context)
+        try:
+            return self.function()
+        finally:
+            loan.give_back()
 
 
 class Bounce:
@@ -186,7 +196,7 @@ class Bounce:
             raise Closed("store")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         job.questions.add(future)
-        job.answers.put(_Question(function, future))
+        job.answers.put(_Question(function, future, contextvars.copy_context()))
         try:
             return await future
         finally:
@@ -204,8 +214,8 @@ class _Line:
 
     # ------------------------------------------------------------ on the calling thread
 
-    def call(self, work: Callable[[Bounce], Awaitable[Any]]) -> Any:
-        job = _Job(work, OUTSIDE.get())
+    def call(self, work: Callable[[Bounce], Awaitable[Any]], context: contextvars.Context) -> Any:
+        job = _Job(work, context)
         if not self._portal.tell(self._submit, job):
             raise Closed("store")
         try:
@@ -226,7 +236,7 @@ class _Line:
             if answer.future.done():  # whoever asked has gone
                 continue
             try:
-                value = answer.function()
+                value = answer.answer()
             except Exception as error:
                 self._portal.tell(_tell, answer.future, None, error)
             else:
@@ -244,7 +254,8 @@ class _Line:
         self._portal.begin(job)
         self._jobs.put_nowait(job)
         if self._task is None:
-            self._task = asyncio.ensure_future(self._work())
+            # Not in the context of the first call: the next one may have none of its variables.
+            self._task = asyncio.get_running_loop().create_task(self._work(), context=contextvars.Context())
 
     def _interrupt(self, job: _Job) -> None:
         job.is_interrupted = True
@@ -268,11 +279,10 @@ class _Line:
         return self._is_ending or self._portal.is_closed
 
     async def _do(self, job: _Job) -> None:
-        token = OUTSIDE.set(job.is_outside_tx)
         bounce = Bounce(job)
-        caller = CALLER.set(bounce)
+        caller = job.context.run(CALLER.set, bounce)
         try:
-            answer = _Answer(await job.work(bounce))
+            answer = _Answer(await Within(job.context, lambda: job.work(bounce)))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if job.is_interrupted and task is not None:
@@ -281,8 +291,7 @@ class _Line:
         except BaseException as error:
             answer = _Answer(error=error)
         finally:
-            OUTSIDE.reset(token)
-            CALLER.reset(caller)
+            job.context.run(CALLER.reset, caller)
         self._portal.answer(job, answer)
 
 

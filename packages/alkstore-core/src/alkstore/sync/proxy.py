@@ -1,5 +1,6 @@
 """What stands for an async object on a plain thread, and how its methods are made of the async ones."""
 
+import contextvars
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -8,6 +9,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, overload
 
 from alkstore.stamps import Duration
+from alkstore.sync.lending import Loan
 from alkstore.sync.portal import Bounce, Portal
 
 __all__ = ["Call", "Changed", "Context", "Options", "Proxy", "inner"]
@@ -120,7 +122,11 @@ class Context(Generic[T]):
 
     def __enter__(self) -> T:
         context = self._context = self._open()
-        return self._change(self._portal, self._portal.call(lambda _: context.__aenter__()))
+        # Left in the context in which it was entered: what it set there is set back there. The block sees it too.
+        self._variables = contextvars.copy_context()
+        entered = self._portal.call(lambda _: context.__aenter__(), self._variables)
+        self._loan = Loan(self._variables)
+        return self._change(self._portal, entered)
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -128,7 +134,8 @@ class Context(Generic[T]):
         context = self._context
         if context is None:
             return False
-        return bool(self._portal.call(lambda _: context.__aexit__(exc_type, exc, traceback)))
+        self._loan.give_back()
+        return bool(self._portal.call(lambda _: context.__aexit__(exc_type, exc, traceback), self._variables))
 
 
 class Options(TypedDict, total=False):
