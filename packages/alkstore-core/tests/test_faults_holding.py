@@ -74,6 +74,18 @@ def test_a_lock_outlives_errors_for_less_than_its_ttl(fault: str) -> None:
 
 
 @warped
+async def test_renewals_that_fail_are_tried_at_longer_and_longer_intervals() -> None:
+    async with FaultyStore() as store, store.lock("l", ttl=60):
+        await turn()
+        store.wire.refusing["renew_lock"] = 10_000
+        await store.clock.advance(20)
+        await asyncio.sleep(15)
+
+        assert 5 < store.wire.calls["renew_lock"] < 25
+        store.wire.refusing.clear()
+
+
+@warped
 async def test_a_lock_that_cannot_be_renewed_is_lost_with_the_error_as_its_cause() -> None:
     async with FaultyStore() as store:
         store.wire.refusing["renew_lock"] = 10_000

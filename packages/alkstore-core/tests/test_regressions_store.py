@@ -6,6 +6,7 @@ import os
 import warnings
 
 import pytest
+from faulty import FaultyStore
 
 from alkstore import Closed, InvalidArgument, Store
 from alkstore.clock import SystemClock
@@ -146,3 +147,19 @@ def _error_of(call: object) -> type[BaseException] | None:
     except BaseException as error:
         return type(error)
     return None
+
+
+async def test_a_store_polls_within_its_interval_and_not_always_after_the_same_time() -> None:
+    async with FaultyStore(poll_interval=10) as store:
+        pauses = [store._poll_after() for _ in range(100)]
+
+    assert 5 < min(pauses) < max(pauses) <= 10
+
+
+async def test_a_store_is_opened_once() -> None:
+    store = MemStore()
+    async with store:
+        with pytest.raises(InvalidArgument, match="make a new one"):
+            _ = await store
+    with pytest.raises(InvalidArgument, match="make a new one"):
+        _ = await store

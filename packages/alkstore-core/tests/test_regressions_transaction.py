@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from alkstore import Closed, InvalidArgument
+from alkstore import Closed, InvalidArgument, OffsetConflict
 from alkstore_mem import MemStore
 
 
@@ -94,3 +94,16 @@ async def test_a_transaction_refuses_the_handles_of_another_store() -> None:
                 await operation
         await tx.publish(store.stream("s"), 2)
         await tx.outbox_enqueue(store.outbox("o"), 2)
+
+
+async def test_a_position_is_saved_only_from_where_the_transaction_saw_it() -> None:
+    async with MemStore() as store:
+        stream = store.stream("s")
+        async with store.begin_tx() as tx:
+            await tx.get_offset(stream, "c")
+            await asyncio.create_task(stream.save_offset("c", 5))
+
+            with pytest.raises(OffsetConflict):
+                await tx.save_offset(stream, "c", 7)
+
+        assert await stream.get_offset("c") == 5

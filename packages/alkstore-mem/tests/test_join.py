@@ -66,8 +66,11 @@ async def test_what_was_joined_is_closed_after_the_commit_and_the_session_goes_o
         await session.rollback()
         with pytest.raises(Closed):
             await tx.enqueue("q", 4)
-    async with session.begin(), store.join(session) as tx:
-        await tx.enqueue("q", 5)
+    async with session.begin():
+        async with store.join(session) as tx:
+            await tx.enqueue("q", 5)
+        with pytest.raises(Closed):  # its own block has ended
+            await tx.enqueue("q", 6)
 
     assert await payloads(store) == [1, 5]
 

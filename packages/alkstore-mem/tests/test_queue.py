@@ -250,26 +250,6 @@ async def test_steady_traffic_leaves_nothing_behind(engine: Engine) -> None:
     assert after - before < 20_000
 
 
-async def test_dead_jobs_that_are_purged_leave_nothing_behind(engine: Engine) -> None:
-    async def rounds(count: int) -> None:
-        for _ in range(count):
-            await engine.insert_jobs([JOB] * 50)
-            claimed = await engine.claim_jobs("mail", ["w"] * 50)
-            await engine.settle_jobs([Fail("mail", row.id, row.token or 0, "no") for row in claimed.jobs])
-            assert await engine.purge_jobs("mail", 0) == 50
-
-    tracemalloc.start()
-    try:
-        await rounds(10)
-        before, _ = tracemalloc.get_traced_memory()
-        await rounds(100)
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert after - before < 20_000  # an id that stays takes 40
-
-
 async def test_names_of_queues_that_hold_nothing_are_forgotten(engine: Engine) -> None:
     await engine.insert_jobs([JOB._replace(queue="kept")])
     tracemalloc.start()
