@@ -74,6 +74,20 @@ def test_a_lock_outlives_errors_for_less_than_its_ttl(fault: str) -> None:
 
 
 @warped
+async def test_a_release_that_failed_may_be_called_again() -> None:
+    async with FaultyStore() as store:
+        lock = await store.try_lock("l", 30)
+        assert lock is not None
+        store.wire.refusing["renew_lock"] = 1
+
+        with pytest.raises(DatabaseError):
+            await lock.release()
+
+        assert await lock.release()
+        assert await store.locks() == []
+
+
+@warped
 async def test_renewals_that_fail_are_tried_at_longer_and_longer_intervals() -> None:
     async with FaultyStore() as store, store.lock("l", ttl=60):
         await turn()

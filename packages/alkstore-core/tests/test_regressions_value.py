@@ -42,9 +42,11 @@ async def test_a_value_is_copied_and_pickled_whole() -> None:
         await stream.publish([1, 2], key="k")
         await store.schedule("nightly", "@every 1d", "q", None)
 
-        values = [*await queue.list(), *await stream.read_since(0), *await store.schedules()]
+        jobs, events, schedules = await queue.list(), await stream.read_since(0), await store.schedules()
 
+    values: list[object] = [*jobs, *events, *schedules]
     assert len(values) == 3
+    assert schedules[0].payload_bytes == b"null"
     assert pickle.loads(pickle.dumps(values)) == values
     assert copy.deepcopy(values) == values
     assert len({*values, *copy.deepcopy(values)}) == 3
