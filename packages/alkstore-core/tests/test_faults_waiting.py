@@ -9,6 +9,7 @@ import pytest
 from faulty import FaultyStore, WarpLoop, turn, warped
 
 from alkstore import DatabaseError, JobHandle, LockTimeout, StopToken
+from alkstore.claiming import WANTS_A_ROUND
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.pausing import Pause
 from alkstore.testing import ManualClock
@@ -80,6 +81,20 @@ async def test_a_commit_costs_one_claim_however_many_wait() -> None:
         for each in waiting:
             each.cancel()
         await asyncio.wait(waiting)
+
+
+@warped
+async def test_a_commit_that_feeds_a_crowd_feeds_also_those_whom_one_claim_left_out() -> None:
+    async with FaultyStore(poll_interval=1_000) as store:
+        queue = store.queue("q")
+        waiting = [asyncio.ensure_future(queue.claim()) for _ in range(WANTS_A_ROUND + 1)]
+        await turn()
+        began = asyncio.get_running_loop().time()
+
+        await queue.enqueue_batch(range(len(waiting)))
+        await asyncio.wait(waiting)
+
+        assert asyncio.get_running_loop().time() - began < 100
 
 
 async def within_a_poll(waiting: Awaitable[object]) -> None:
