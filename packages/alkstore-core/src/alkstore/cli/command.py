@@ -5,6 +5,7 @@ import sys
 import click
 
 from alkstore.cli import READER_GONE
+from alkstore.cli.dashboard import dashboard
 from alkstore.cli.dead import dead
 from alkstore.cli.demo import demo
 from alkstore.cli.doctor import doctor
@@ -36,6 +37,8 @@ def command() -> None:
     """Durable work with one meaning in memory, on SQLite and on PostgreSQL."""
 
 
-for _each in (dead, demo, doctor, enqueue, jobs, listen, locks, migrate, queues, schedules, tail, work):
+for _each in (
+    dashboard, dead, demo, doctor, enqueue, jobs, listen, locks, migrate, queues, schedules, tail, work,
+):  # fmt: skip
     command.add_command(_each)
 del _each

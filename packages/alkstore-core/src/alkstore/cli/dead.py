@@ -3,24 +3,21 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
+from alkstore.clearing import redrive_dead
 from alkstore.cli import FAILED
 from alkstore.cli.jobs import chosen, list_jobs, outbox_option, page_options
 from alkstore.cli.output import ago, emit, job_record, payload_text, plain, seconds
 from alkstore.cli.storage import Failure, Storage, json_option, run, storage_options
 from alkstore.cli.values import SECONDS
 from alkstore.errors import CodecError
-from alkstore.queue import Queue
 from alkstore.records import JobState
 from alkstore.values import Job
 
 __all__ = ["dead", "list_", "purge", "redrive", "show"]
-
-PAGE: Final = 1_000
-"""Dead jobs that are read, and redriven, at once."""
 
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -132,16 +129,7 @@ def redrive(
 async def _redrive(storage: Storage, name: str, ids: Sequence[int], error: str | None, outbox: bool) -> int:
     async with storage.looked_at() as store:
         queue = chosen(store, name, outbox)
-        return await queue.redrive(*ids) if ids else await _redrive_all(queue, error)
-
-
-async def _redrive_all(queue: Queue, error: str | None) -> int:
-    # By ids that grow: what dies again meanwhile is met once, or this would go round for ever.
-    count, after = 0, 0
-    while found := await queue.list(state=JobState.DEAD, error=error, after=after, limit=PAGE):
-        count += await queue.redrive(*(job.id for job in found))
-        after = found[-1].id
-    return count
+        return await queue.redrive(*ids) if ids else await redrive_dead(queue, error)
 
 
 @dead.command()

@@ -9,6 +9,7 @@ from alkstore.cli.output import Column, emit, job_record, payload_text, print_ta
 from alkstore.cli.storage import Storage, json_option, run, storage_options
 from alkstore.queue import Queue
 from alkstore.records import JobState
+from alkstore.shown import last_line
 from alkstore.store import Store
 from alkstore.values import Job
 
@@ -77,15 +78,12 @@ async def list_jobs(
 
 
 def _row(job: Job) -> Sequence[object]:
-    error = job.last_error or job.retry_error
-    # A traceback tells what happened in its last line.
-    last = None if error is None else (error.strip().splitlines() or [""])[-1]
     return (
         str(job.id),
         job.state.value,
         f"{job.attempts}/{job.max_attempts}",
         job.run_at,
         job.worker_id,
-        last,
+        last_line(job.last_error or job.retry_error),
         payload_text(job),
     )

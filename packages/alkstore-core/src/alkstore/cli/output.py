@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alkstore.errors import CodecError
+from alkstore.shown import ago, payload_text, plain, seconds
 from alkstore.values import Job, StreamEvent
 
 __all__ = [
@@ -70,16 +71,6 @@ def _value(value: object) -> object:
     raise TypeError(f"a record holds {type(value).__name__}")
 
 
-def plain(text: str, most: int | None = None) -> str:
-    """Give one line that any terminal can show: what would move its cursor or change its colours is escaped."""
-    cut = text if most is None or len(text) <= most else text[: most - 1] + "…"
-    return "".join(mark if mark.isprintable() else _escaped(mark) for mark in cut)
-
-
-def _escaped(mark: str) -> str:
-    return mark.encode("unicode_escape").decode()
-
-
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
     """Make a table without lines; None is a dash."""
     made = Table(box=None, pad_edge=False, header_style="bold")
@@ -105,23 +96,6 @@ def _cell(value: object) -> Text:
     return Text(f"{value:,}" if isinstance(value, int) else seconds(value))
 
 
-def seconds(instant: dt.datetime) -> str:
-    """Show an instant to the second."""
-    return f"{instant:%Y-%m-%d %H:%M:%S}Z"
-
-
-def ago(span: dt.timedelta | None) -> str | None:
-    """Show a duration in its two greatest units."""
-    if span is None:
-        return None
-    total = int(span.total_seconds())
-    for unit, size, below, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
-        if abs(total) >= size:
-            whole, rest = divmod(abs(total), size)
-            return f"{'-' if total < 0 else ''}{whole} {unit} {rest // part} {below}"
-    return f"{span.total_seconds():.1f} s"
-
-
 # ---------------------------------------------------------------- jobs and events
 
 
@@ -131,11 +105,6 @@ def payload_values(carrier: Job | StreamEvent) -> dict[str, object]:
         return {"payload": carrier.payload}
     except CodecError:
         return {"payload": None, "payload_text": carrier.payload_bytes.decode("utf-8", "backslashreplace")}
-
-
-def payload_text(carrier: Job | StreamEvent) -> str:
-    """Give the payload as it is stored, for people."""
-    return carrier.payload_bytes.decode("utf-8", "backslashreplace")
 
 
 def job_record(job: Job) -> dict[str, object]:

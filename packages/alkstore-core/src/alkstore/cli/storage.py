@@ -69,7 +69,7 @@ class Storage:
         return opening.open(self.url, **self.options, **more)
 
     @asynccontextmanager
-    async def looked_at(self) -> AsyncIterator[Store]:
+    async def looked_at(self, **more: object) -> AsyncIterator[Store]:
         """Open a store without making anything: whoever looks, perhaps by a wrong name, is not to leave tables behind.
 
         Raises:
@@ -83,7 +83,7 @@ class Storage:
                 "alkstore migrate makes them" if self.schema is None else "alkstore migrate --schema does"
             )
             raise Failure(f"{self.shown} has no tables of alkstore yet, or older ones; {advice}", UNREACHABLE)
-        async with self.open() as store:
+        async with self.open(**more) as store:
             yield store
 
 

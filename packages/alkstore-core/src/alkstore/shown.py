@@ -1,0 +1,44 @@
+"""What people are shown of instants, durations and stored text: the command line and the dashboard say it alike."""
+
+import datetime as dt
+
+from alkstore.values import Job, Schedule, StreamEvent
+
+__all__ = ["ago", "last_line", "payload_text", "plain", "seconds"]
+
+
+def plain(text: str, most: int | None = None) -> str:
+    """Give one line that any terminal can show: what would move its cursor or change its colours is escaped."""
+    cut = text if most is None or len(text) <= most else text[: most - 1] + "…"
+    return "".join(mark if mark.isprintable() else _escaped(mark) for mark in cut)
+
+
+def _escaped(mark: str) -> str:
+    return mark.encode("unicode_escape").decode()
+
+
+def seconds(instant: dt.datetime) -> str:
+    """Show an instant to the second."""
+    return f"{instant:%Y-%m-%d %H:%M:%S}Z"
+
+
+def ago(span: dt.timedelta | None) -> str | None:
+    """Show a duration in its two greatest units."""
+    if span is None:
+        return None
+    total = int(span.total_seconds())
+    for unit, size, below, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if abs(total) >= size:
+            whole, rest = divmod(abs(total), size)
+            return f"{'-' if total < 0 else ''}{whole} {unit} {rest // part} {below}"
+    return f"{span.total_seconds():.1f} s"
+
+
+def payload_text(carrier: Job | StreamEvent | Schedule, most: int | None = None) -> str:
+    """Give the payload as it is stored, of its bytes the first ``most``."""
+    return carrier.payload_bytes[:most].decode("utf-8", "backslashreplace")
+
+
+def last_line(error: str | None) -> str | None:
+    """Give what a traceback says of what happened."""
+    return None if error is None else (error.strip().splitlines() or [""])[-1]
