@@ -128,6 +128,21 @@ def test_a_runner_whose_ticks_do_not_get_through_lets_the_lease_go_and_says_why(
 
 
 @warped
+async def test_a_runner_that_hears_nothing_until_its_lease_is_over_is_lost() -> None:
+    async with FaultyStore() as store:
+        runner = asyncio.ensure_future(store.run_schedules(StopToken()))
+        await turn()
+        store.wire.refusing["watch"] = 10_000
+        store.mem._inner._state.hub.fail(DatabaseError("nothing can be heard"))
+
+        await asyncio.wait((runner,), timeout=60)
+
+        with pytest.raises(LeadershipLost) as caught:
+            await runner
+        assert str(caught.value.__cause__) == "watch failed"
+
+
+@warped
 async def test_a_lease_found_lapsed_when_the_storage_came_back_has_the_error_as_its_cause() -> None:
     async with FaultyStore() as store:
         runner = asyncio.ensure_future(store.run_schedules(StopToken()))
