@@ -137,6 +137,18 @@ def test_a_fault_that_keeps_the_event_loop_for_itself_is_interrupted() -> None:
     assert "it kept the event loop for itself" in kill.how
 
 
+@pytest.mark.parametrize(("mode", "is_found"), [("concurrent", True), ("plain", False)])
+def test_a_fault_that_a_race_did_not_show_is_tried_again(mode: str, is_found: bool) -> None:
+    tries = iter((False, False, True))
+
+    async def shows_it_at_the_third(ctx: Context) -> None:
+        ctx.expect(WORLD.answer if next(tries) else 42, 42, "the answer is 42")
+
+    row = a_row(shows_it_at_the_third, modes=(mode,), kills=("wrong",))
+
+    assert [is_killed for _, _, is_killed, _ in told(Planted("wrong", 41, ["Q-01"]), row)] == [is_found] * 2
+
+
 def test_a_test_that_names_a_mutant_must_find_it_itself() -> None:
     honest = a_row(asks)
     boasting = a_row(asks_nothing, kills=("wrong",))

@@ -74,7 +74,7 @@ class NotifyWakesTwice(Notifying):
         self._state.hub.wake(_channel(channel), 2)
 
 
-@mutant("wake-lost-between-waits", kills="WAKE-04")
+@mutant("wake-lost-between-waits", kills="WAKE-04", wide="whatever waits for a second wake")
 def wake_lost_between_waits(patch: Patch) -> None:
     original = _HubWatch.note
 
