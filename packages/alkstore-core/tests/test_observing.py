@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ from alkstore.observing import (
 )
 from alkstore.testing import ManualClock
 from alkstore.worker import Fail, Worker
+from alkstore_mem import MemStore
+from alkstore_sqlite import SqliteStore
 
 F = TypeVar("F", bound=Fact)
 
@@ -372,6 +375,15 @@ async def test_nobody_is_asked_anything_where_there_are_no_observers(observed: O
     async with alkstore.open(observed.url) as store:
         assert store._observation is None
         assert not hasattr(store._engine, "_observation")
+
+
+async def test_an_engines_own_constructor_takes_observers_too(tmp_path: Path) -> None:
+    for make in (MemStore, partial(SqliteStore, tmp_path / "app.db")):
+        told = Notebook()
+        async with make(observers=[told]) as store:
+            await store.queue("mail").enqueue(1)
+
+        assert told.kinds() == [JobsEnqueued]
 
 
 @pytest.mark.parametrize("observers", [7, "print", [7], None])
