@@ -71,6 +71,13 @@ def _table(results: Sequence[tuple[Fault, str]]) -> Iterator[str]:
         yield f"| {module} | {count.total()} | {count['found']} | {count['unreached']} | {count['survived']} |"
 
 
+def _survivors(results: Sequence[tuple[Fault, str]]) -> Iterator[str]:
+    for fault, result in results:
+        if result in {"survived", "unreached"}:
+            package, module, line, kind, change = fault.described
+            yield f"{package}.{module}:{line} {kind}: {result}\n{change}"
+
+
 def main(arguments: list[str]) -> int:
     """Plant the faults, print a table and the survivors, and give the exit code: whether the tests ran at all."""
     parser = argparse.ArgumentParser(prog="mutation", description=(__doc__ or "").splitlines()[0])
@@ -90,7 +97,7 @@ def main(arguments: list[str]) -> int:
     os.chdir(ROOT)
     columns = [f"--alk-engine={name}" for name in options.engine]
     pytest.main([*OPTIONS, *TESTS, *columns], plugins=[run])
-    print("\n".join(_table(run.results)))
+    print("\n".join([*_table(run.results), "", *_survivors(run.results)]))
     return 0 if run.results else 1
 
 

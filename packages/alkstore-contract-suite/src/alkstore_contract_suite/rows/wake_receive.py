@@ -149,13 +149,10 @@ async def recv_timeout_ends_by_itself(ctx: Context) -> None:
     mine, other = ctx.store, await ctx.turn()
     channel = ctx.name("news")
     receiver = await mine.listen(channel)
-    clock = asyncio.get_running_loop().time
     for seconds in (0, -1, 0.0, 0.002):
-        began = clock()
         nothing = await ctx.soon(receiver.recv_timeout(seconds), "a timeout ends the wait")
         ctx.expect(nothing, None, "recv_timeout gives None at the timeout")
-        waited = clock() - began
-        ctx.that(waited > seconds / 2, "recv_timeout gives None no sooner than that", observed=waited)
+    await _a_short_timeout_is_waited_for(ctx, mine, other)
     await other.notify(channel)
     await ctx.settle()
     found = await ctx.soon(receiver.recv_timeout(60), "a wake that is there ends the wait")
@@ -167,6 +164,19 @@ async def recv_timeout_ends_by_itself(ctx: Context) -> None:
         await ctx.soon(waiter, "a close ends the wait")
     async with ctx.refuses(Closed, "recv_timeout of a closed receiver is refused"):
         await ctx.soon(receiver.recv_timeout(60), "a closed receiver waits for nothing")
+
+
+async def _a_short_timeout_is_waited_for(ctx: Context, mine: Store, other: Store) -> None:
+    channel, clock = ctx.name("soon"), asyncio.get_running_loop().time
+    async with mine.listen(channel) as receiver:
+        began = clock()
+        waiter = ctx.start(receiver.recv_timeout(0.9))
+        for _ in range(3):
+            await ctx.hold(0)
+        await other.notify(channel)
+        found = await ctx.soon(waiter, "a wake or the timeout ends the wait")
+        is_slow = clock() - began > 0.9  # this machine: the timeout may have come first, as it should
+        ctx.that(found or is_slow, "recv_timeout waits until its timeout, short as it is", observed=found)
 
 
 @row(
