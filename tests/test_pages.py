@@ -4,9 +4,6 @@ It is left out where there is no Chromium, or where the group ``pages`` is not i
 pictures of what was looked at.
 """
 
-import importlib.resources
-import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from browsing import barriers, chromium, has_visible_focus, keep, press_until, sideways
 from made_reports import HOSTILE, a_failure
 
 from alkstore_contract_suite import report, rows
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(90)
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 375, "height": 740}}
 SHOWN = ("WAKE-0", "Q-0", "LOCK", "OBX", "FACTORY")
 """Rows enough to look at: the search for barriers takes longer with every element."""
@@ -89,14 +85,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    api = pytest.importorskip("playwright.sync_api", reason="the dependency group 'pages' is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser is here: none of {', '.join(BROWSERS)}")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=QUIET)
-        yield browser
-        browser.close()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture
@@ -123,12 +113,6 @@ def opened(browser: "Browser", file: Path) -> Opened:
     return open_page
 
 
-def keep(page: "Page", name: str) -> None:
-    folder = os.environ.get("ALKSTORE_PAGES")
-    if folder:
-        page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 def count(page: "Page") -> str:
     return page.locator("#count").inner_text()
 
@@ -137,35 +121,19 @@ def total(page: "Page") -> int:
     return page.locator("tr.row").count()
 
 
-def press_until(page: "Page", key: str, is_there: str) -> None:
-    """Press a key until what has the focus is so; a page without a way there fails."""
-    for _ in range(400):
-        if page.evaluate(f"document.activeElement.matches({is_there!r})"):
-            return
-        page.keyboard.press(key)
-    raise AssertionError(f"the keyboard does not come to {is_there}")
-
-
-def has_visible_focus(page: "Page") -> bool:
-    style = "getComputedStyle(document.activeElement)"
-    return bool(page.evaluate(f"{style}.outlineStyle !== 'none' && parseFloat({style}.outlineWidth) >= 2"))
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_page_has_no_barrier_closed_or_open(opened: Opened, size: str, scheme: str) -> None:
-    axe = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
     with opened(size, scheme) as page:
         keep(page, f"{size}-{scheme}")
-        page.evaluate(axe)
-        found = page.evaluate("axe.run().then((told) => told.violations)")
+        found = barriers(page)
         button = page.locator("#matrix td button").first
         button.click()
         keep(page, f"{size}-{scheme}-open")
-        found += page.evaluate("axe.run().then((told) => told.violations)")
-        width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found += barriers(page)
+        width = sideways(page)
 
-    assert [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found] == []
+    assert found == []
     assert width == 0, "the page itself scrolls sideways"
 
 

@@ -42,16 +42,16 @@ def keep(page: "Page", name: str) -> None:
 def barriers(page: "Page") -> list[tuple[str, str, str]]:
     """Give what axe finds: the rule, how serious it is, and the first place."""
     # By evaluate, which no content security policy of the page forbids.
-    page.evaluate(importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+    page.evaluate(
+        importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    )
     found = page.evaluate("axe.run().then((told) => told.violations)")
     return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found]
 
 
 def sideways(page: "Page") -> int:
     """Give by how many pixels the page itself scrolls sideways."""
-    return int(
-        page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    )
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
 def press_until(page: "Page", key: str, is_there: str) -> None:
