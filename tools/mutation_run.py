@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -18,17 +19,14 @@ from mutation_faults import Fault, Place, owners, plant
 
 __all__ = ["Run"]
 
-SECONDS = 120.0
-"""The longest that a fault's tests may take together; one that hangs is found by the limit of its test."""
+PLANTED, GREEN, RED = b"p", b"g", b"r"
+"""What a fork tells."""
 
-LEAST, TIMES = 2.0, 4.0
-"""A fault may hang: a test has these seconds and so many times what it took without a fault, before it is red."""
+LEAST, TIMES = 3.0, 4.0
+"""A fault may make a test hang: it has these seconds, and so many times what it took without a fault."""
 
 MEMORY = 4 << 30
 """Bytes of addresses of a fork: a loop that no longer ends would take the machine's memory before its time is up."""
-
-NOT_RUN = 70
-"""The exit code of a fork that got no result."""
 
 Reach = dict[Place, list[str]]
 
@@ -58,20 +56,27 @@ class Run:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         reach, seconds = self._look(list(items.values()))
-        for name, item in items.items():
-            item.add_marker(pytest.mark.timeout(LEAST + TIMES * seconds[name]))
-        killers: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        killers: dict[Place, Counter[str]] = defaultdict(Counter)
+        done = self._done()
         with self.out.open("a") as lines:
             for number, fault in enumerate(self.chosen, 1):
+                if (known_result := done.get(json.dumps(fault.described))) is not None:
+                    self.results.append((fault, known_result))
+                    continue
                 known = killers[fault.function]
                 names = sorted(reach.get(fault.function, ()), key=lambda name: (-known[name], seconds[name]))
-                result = self._try(fault, [items[name] for name in names])
+                result = self._try(fault, {name: items[name] for name in names}, seconds)
                 known[result] += 1
                 self.results.append((fault, result))
                 lines.write(json.dumps([*fault.described, result]) + "\n")
                 lines.flush()
                 print(f"{number}/{len(self.chosen)} {fault} {result}", file=sys.__stderr__, flush=True)
         return True
+
+    def _done(self) -> dict[str, str]:
+        """Give the results of an earlier run that was ended: it goes on from there."""
+        lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
+        return {json.dumps(described): result for *described, result in map(json.loads, lines)}
 
     def _look(self, items: list[pytest.Item]) -> tuple[Reach, dict[str, float]]:
         """Run everything once, in a fork: nothing that a test leaves behind reaches the forks to come."""
@@ -121,45 +126,48 @@ class Run:
                 broken.append(item.nodeid)
         return result, seconds, broken
 
-    def _try(self, fault: Fault, items: list[pytest.Item]) -> str:
-        """Give what found the fault: a test's id, an exit code, ``time-out``; or ``unreached`` or ``survived``."""
+    def _try(self, fault: Fault, items: dict[str, pytest.Item], seconds: dict[str, float]) -> str:
+        """Give what found the fault: a test's id, with what it did if it was not just red; or ``unreached`` or ``survived``."""
         if not items:
             return "unreached"
         reading, writing = os.pipe()
         if not (child := os.fork()):
-            os.close(reading)
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            _mute()
             try:
-                plant(fault)
-                os.write(writing, self._until_red(items).encode())
-                os._exit(0)
-            finally:
-                os._exit(NOT_RUN)  # whatever happened: a fork must not go on as if it were the run
-        os.close(writing)
-        end = time.monotonic() + SECONDS
-        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-            if time.monotonic() > end:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
                 os.close(reading)
-                return "time-out"
-            time.sleep(0.01)
-        with open(reading) as file:
-            result = file.read()
-        code = os.waitstatus_to_exitcode(ended[1])
-        if code == NOT_RUN:
-            raise RuntimeError(f"could not plant {fault}")
-        return result or f"exit {code}"
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+                _mute()
+                plant(fault)
+                self._tell(list(items.values()), writing)
+            finally:
+                os._exit(0)  # whatever happened: a fork must not go on as if it were the run
+        os.close(writing)
+        try:
+            return self._hear(fault, {name: seconds[name] for name in items}, reading)
+        finally:
+            os.close(reading)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
-    def _until_red(self, items: list[pytest.Item]) -> str:
+    def _tell(self, items: list[pytest.Item], writing: int) -> None:
+        """Run tests until one is red, and tell of each: a byte is all that the other side needs to know."""
+        os.write(writing, PLANTED)
         for item, following in zip(items, [*items[1:], None], strict=True):
-            try:
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            except BaseException as error:  # pytest's own ways out: whatever ends the run has found the fault
-                return f"{item.nodeid} {type(error).__name__}"
+            self.failed = ""
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            os.write(writing, RED if self.failed else GREEN)
             if self.failed:
-                return item.nodeid
+                return
+
+    def _hear(self, fault: Fault, seconds: dict[str, float], reading: int) -> str:
+        if os.read(reading, 1) != PLANTED:
+            raise RuntimeError(f"could not plant {fault}")
+        for name, usual in seconds.items():
+            # Not pytest's own limit: what hangs may hang again while that limit's exception goes up through it.
+            if not select.select([reading], [], [], LEAST + TIMES * usual)[0]:
+                return f"{name} hung"
+            told = os.read(reading, 1)
+            if told != GREEN:
+                return name if told == RED else f"{name} died"
         return "survived"
 
 

@@ -163,3 +163,10 @@ async def test_a_store_is_opened_once() -> None:
             _ = await store
     with pytest.raises(InvalidArgument, match="make a new one"):
         _ = await store
+
+
+async def test_a_store_shows_what_it_is_and_whether_it_is_open() -> None:
+    async with MemStore() as store:
+        shown = repr(store)
+
+    assert (shown, repr(store)) == ("<MemStore mem:// open>", "<MemStore mem:// closed>")
