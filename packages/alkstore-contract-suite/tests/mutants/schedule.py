@@ -67,7 +67,7 @@ def anchor_may_be_the_boundary_now(patch: Patch) -> None:
     def first_boundary(now: int, every: int, anchor: int | None) -> int:
         return now if anchor == now else original(now, every, anchor)
 
-    patch.attribute(mem_schedule, "first_boundary", first_boundary)
+    patch.attribute(interval, "first_boundary", first_boundary)
 
 
 @mutant("re-registration-resets-the-grid", kills="SCHED-03")
