@@ -16,6 +16,7 @@ from sphinx.ext.napoleon import Config
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util.nodes import make_refnode
 
+import alkstore.engine
 import alkstore.hookspecs
 import alkstore.sync
 from alkstore.diagnosis import Diagnosis
@@ -75,6 +76,9 @@ SHORT: Final = (
 ROW: Final = re.compile(r"\b(?P<area>[A-Z]+)-\d\d\b")
 """A row of the contract, as in ``Rows: Q-05``."""
 
+NOISE: Final = re.compile(r"Alias for field number \d+|Create new instance of .*")
+"""What Python says of every named tuple."""
+
 NAPOLEON: Final[Any] = Config()  # its own kind of configuration, of which its types know nothing
 
 # The hooks' module cannot import these, since they import it; here they are needed to tell which Store is meant.
@@ -116,7 +120,7 @@ def _section(app: Sphinx, what: str, name: str, obj: object, options: object, li
     # Elsewhere a colon in the first line would part a type from its text, and our properties are sentences.
     as_what: Any = "function" if what in ("attribute", "data", "property") else what
     lines[:] = Docstring(lines, NAPOLEON, app, as_what, name, obj, options).lines()
-    lines[:] = [ROW.sub(_linked, line) for line in lines]
+    lines[:] = [ROW.sub(_linked, line) for line in lines if not NOISE.fullmatch(line)]
 
 
 def _linked(row: re.Match[str]) -> str:
@@ -133,7 +137,7 @@ def _signature(
     signature: str | None,
     returns: str | None,
 ) -> tuple[str, str | None] | None:
-    if what == "class" and MADE_ELSEWHERE.fullmatch(name):
+    if what == "class" and (MADE_ELSEWHERE.fullmatch(name) or getattr(obj, "_is_protocol", False)):
         return "", None
     if (
         signature and "<factory>" in signature
@@ -194,9 +198,16 @@ def _plain(method: Callable[..., object]) -> Callable[..., object]:
     return plain
 
 
+def _engines_first() -> None:
+    """Show the Protocols of the seam before the records that they take and give: here they stand in one alphabet."""
+    seam = vars(alkstore.engine)
+    alkstore.engine.__all__.sort(key=lambda name: not getattr(seam[name], "_is_protocol", False))
+
+
 def setup(app: Sphinx) -> None:
     """Connect what is said above."""
     _as_methods()
+    _engines_first()
     app.connect("autodoc-process-docstring", _section)
     app.connect("autodoc-process-signature", _signature)
     app.connect("missing-reference", _find)
