@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "cores", "wanted"]
 
-CASES_PER_PROCESS: Final = 100
+CASES_PER_PROCESS: Final = 60
 """Cases that are worth a process: one costs about as much as five cases of a slow engine."""
 
 COVERAGE: Final = "_cov"
