@@ -206,6 +206,29 @@ async def test_nothing_is_kept_of_a_claim_that_has_ended(store: Store, traced: T
     assert traced.telemetry._claims == {}
 
 
+async def test_claims_whose_end_is_never_told_of_are_forgotten(traced: Traced) -> None:
+    async with alkstore.open("mem://", observers=[traced.telemetry]) as store:
+        await store.queue("mail").enqueue_batch(range(11_000))
+        await store.queue("mail").claim_batch(11_000)
+
+    assert len(traced.telemetry._claims) == 10_000
+
+
+async def test_two_stores_of_one_telemetry_do_not_take_each_others_claims(traced: Traced) -> None:
+    stores = [alkstore.open("mem://", observers=[traced.telemetry]) for _ in range(2)]
+    async with stores[0] as one, stores[1] as two:
+        for store in (one, two):
+            await store.queue("mail").enqueue(1)
+        handles = [(await store.queue("mail").claim_batch(1))[0] for store in (one, two)]
+        for handle in handles:
+            async with handle:
+                pass
+
+    claims = [id_of(span) for span in traced.spans if span.name == "claim mail"]
+    handled = [linked(span) for span in traced.spans if span.name == "handle mail"]
+    assert handled == [{claim} for claim in claims]
+
+
 async def test_the_conventions_metrics_count_what_happens(store: Store, traced: Traced) -> None:
     await store.queue("mail").enqueue_batch([1, 2])
     await store.stream("log").publish(1)

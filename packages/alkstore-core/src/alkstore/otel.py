@@ -65,6 +65,11 @@ OPERATIONS: Final[Mapping[Outcome, str]] = {
     "released": "release",
 }
 
+MOST_CLAIMS: Final = 10_000
+"""Claims whose spans are remembered, to be linked with. Of some nobody tells the end: the store was closed, or they were
+acked in a caller's own transaction.
+"""
+
 Attributes = dict[str, str | int]
 
 
@@ -82,7 +87,7 @@ class Telemetry:
         self._tracer = trace.get_tracer("alkstore", __version__, tracer_provider)
         self._instruments = _Instruments(metrics.get_meter("alkstore", __version__, meter_provider))
         self._propagator = propagator
-        self._claims: dict[tuple[int, int], SpanContext] = {}
+        self._claims: dict[tuple[int, int, str | None], SpanContext] = {}
 
     def __call__(self, fact: Fact) -> None:
         """Hear of a fact."""
@@ -128,7 +133,7 @@ class Telemetry:
         attributes = _attributes(destination, "handle", "process") | _described(subject)
         parent, links = self._place(subject)
         if isinstance(subject, Job):
-            claim = self._claims.get((subject.id, subject.attempts))
+            claim = self._claims.get(_key(subject))
             links += [] if claim is None else [Link(claim)]
         with self._tracer.start_as_current_span(
             f"handle {destination.name}",
@@ -158,11 +163,13 @@ class Telemetry:
             f"{operation} {destination.name}", attributes, seconds, parent, links
         ).get_span_context()
         if context.is_valid:
-            self._claims |= {(job.id, job.attempts): context for job in subjects if isinstance(job, Job)}
+            self._claims |= {_key(job): context for job in subjects if isinstance(job, Job)}
+        while len(self._claims) > MOST_CLAIMS:
+            del self._claims[next(iter(self._claims))]
 
     def _settled(self, fact: JobSettled) -> None:
         job = fact.job
-        claim = self._claims.pop((job.id, job.attempts), None)
+        claim = self._claims.pop(_key(job), None)
         operation = OPERATIONS.get(fact.outcome)
         if operation is None:  # it lapsed: nobody did anything
             return
@@ -212,6 +219,11 @@ class Telemetry:
     def _carried(self, subject: Job | StreamEvent, under: Context | None = None) -> Context:
         propagator = self._propagator or propagate.get_global_textmap()
         return propagator.extract(dict(subject.headers), context=under)
+
+
+def _key(job: Job) -> tuple[int, int, str | None]:
+    # Two stores may have jobs of one id, but not one worker.
+    return job.id, job.attempts, job.worker_id
 
 
 def _destination(subject: Job | StreamEvent) -> Destination:
