@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alkstore import interval
+from alkstore.engine import NewJob, NewSchedule, ScheduleRecord
 from alkstore.errors import InvalidArgument, InvalidSpec
 from alkstore.interval import CATCH_UP, LONGEST, Due
 from alkstore.numbers import MAX_INSTANT, MIN_INSTANT, shift
@@ -141,3 +142,27 @@ def test_a_schedule_whose_next_boundary_leaves_the_calendar_fires_no_more() -> N
 
     assert last == Due((MAX_INSTANT - 5,), MAX_INSTANT)
     assert interval.due_boundaries(last.next_at, 10, MAX_INSTANT) == Due((), MAX_INSTANT)
+
+
+RULE = NewSchedule("report", "@every 10s", 10, 5, "mail", b"[]", 2, 300, 3, 7, 60)
+
+
+@pytest.mark.parametrize(
+    ("old", "next_fire_at"),
+    [
+        (None, 105),
+        (RULE._replace(payload=b"1", spec="@every  10s"), 42),
+        (RULE._replace(every=20), 105),
+        (RULE._replace(anchor=None), 105),
+    ],
+)
+def test_a_schedule_written_again_keeps_its_boundary_as_long_as_its_grid_is_the_same(
+    old: NewSchedule | None, next_fire_at: int
+) -> None:
+    before = None if old is None else ScheduleRecord(old, 42)
+
+    assert interval.registered(RULE, 95, before) == ScheduleRecord(RULE, next_fire_at)
+
+
+def test_the_job_of_a_boundary_is_ready_at_once_and_has_the_schedules_stamps() -> None:
+    assert interval.fired_job(RULE) == NewJob("mail", b"[]", b"{}", 2, None, None, 300, 3, 7, 60)

@@ -1,5 +1,6 @@
 import logging
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from alkstore import _plugins
 from alkstore.errors import InvalidArgument
-from alkstore.opening import is_private_sqlite
+from alkstore.opening import is_private_sqlite, read_url
 from alkstore.opening import open as open_store
 
 ENGINES = """
@@ -168,3 +169,33 @@ def test_a_url_that_is_no_text_is_refused(url: object) -> None:
 )
 def test_a_url_without_a_scheme_is_refused(url: str) -> None:
     assert "scheme" in refusal(url)
+
+
+def parsed(url: str) -> str:
+    if "port" in url:
+        raise ValueError(f"cannot be read: {url}")
+    return url.upper()
+
+
+def test_the_url_of_a_server_is_read_by_its_driver_and_shown_without_the_password() -> None:
+    read = read_url("toy://user:s3cret@localhost:1/0?tls=1", parsed, "toy://host")
+
+    assert read == ("TOY://USER:S3CRET@LOCALHOST:1/0?TLS=1", "toy://localhost:1/0")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "toy://user:s3cret@localhost:port",  # its driver shows it in its error
+        "toy://user:s3cret/@localhost",
+        "toy://user:s3cret#@localhost",
+        "toy://user@s3cret:x@localhost/0",
+        "toy://[s3cret@localhost",
+        b"toy://user:s3cret@localhost",
+    ],
+)
+def test_a_url_of_a_server_that_can_be_misread_is_refused_without_being_shown(url: object) -> None:
+    with pytest.raises(InvalidArgument, match="url must be text such as 'toy://host'") as caught:
+        read_url(url, parsed, "toy://host")
+
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))

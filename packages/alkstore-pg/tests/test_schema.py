@@ -8,8 +8,8 @@ import pytest
 from timed import extended, pool_of
 
 from alkstore import DatabaseError, SchemaMismatch
+from alkstore.clock import ServerClock
 from alkstore.migrations import Migration
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.contract_server import Server
 from alkstore_pg.errors import was_lost
 from alkstore_pg.pool import Pool

@@ -8,7 +8,7 @@ import pytest
 from timed import extended, pool_of
 
 from alkstore import AlkstoreError, DatabaseError, InvalidArgument
-from alkstore_pg.clock import ServerClock
+from alkstore.clock import ServerClock
 from alkstore_pg.contract_server import Server
 from alkstore_pg.errors import translate
 from alkstore_pg.schema import Found

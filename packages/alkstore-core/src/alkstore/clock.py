@@ -4,13 +4,18 @@ An instant is an ``int``: microseconds since 1970-01-01T00:00:00Z. A duration is
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
 from alkstore.errors import InvalidArgument, show
 
-__all__ = ["Clock", "SteppedTimer", "SystemClock", "Timer", "chosen"]
+__all__ = ["Clock", "ServerClock", "SteppedTimer", "SystemClock", "Timer", "chosen"]
+
+T = TypeVar("T")
+
+_SECOND: Final = 1_000_000
 
 LONGEST_SLEEP: Final = 1.0
 """Seconds between two looks at a wall clock that may be set while we sleep."""
@@ -58,7 +63,7 @@ class SteppedTimer:
 
     def _sleep(self) -> None:
         # That clock may be set at any time while the loop's is monotonic: short sleeps notice it.
-        seconds = min(max((self._instant - self._clock.now()) / 1_000_000, 0.0), LONGEST_SLEEP)
+        seconds = min(max((self._instant - self._clock.now()) / _SECOND, 0.0), LONGEST_SLEEP)
         self._handle = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
@@ -72,6 +77,57 @@ class SteppedTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+
+class ServerClock:
+    """The clock of a server that tells its time now and then, as far as this process knows it; it never runs ahead of that.
+
+    State model. Every answer that holds the server's *now* bounds how far that clock is from the loop's: by what the loop's
+    said when the question left, and when the answer came. The least offset that agrees with all bounds is taken, so that an
+    instant is never reached here before it is there. Bounds that contradict the ones before mean that the server's clock
+    was set, or that the two drifted apart: they begin anew.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+        self._most = 0
+
+    def heard(self, now: int, sent: float, received: float) -> None:
+        """Learn from an answer.
+
+        Args:
+            now: What the server's clock said while it worked on it, in microseconds.
+            sent: What the running loop's clock said before the question left, in seconds.
+            received: The same when the answer was there.
+        """
+        least, most = now - math.ceil(received * _SECOND), now - math.floor(sent * _SECOND)
+        if self._least is None or least > self._most or most < self._least:
+            self._least, self._most = least, most
+        else:
+            self._least, self._most = max(self._least, least), min(self._most, most)
+
+    async def learn(self, answer: Awaitable[T], told: Callable[[T], int | None]) -> T:
+        """Await an answer, and learn from the instant at which the server began on it, if ``told`` finds one in it."""
+        time = asyncio.get_running_loop().time
+        sent = time()
+        found = await answer
+        received = time()
+        if (now := told(found)) is not None:
+            self.heard(now, sent, received)
+        return found
+
+    def now(self) -> int:
+        """Give the server's present instant, or one that it passed no longer ago than its answers take.
+
+        Raises:
+            RuntimeError: The server has not told its time yet.
+        """
+        if self._least is None:
+            raise RuntimeError("the server has not told its time yet")
+        return math.floor(asyncio.get_running_loop().time() * _SECOND) + self._least
+
+    def call_at(self, instant: int, callback: Callable[[], object]) -> Timer:
+        return SteppedTimer(self, instant, callback)
 
 
 def chosen(clock: Clock | None) -> Clock:

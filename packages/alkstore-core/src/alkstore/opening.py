@@ -2,26 +2,47 @@
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from alkstore._plugins import find_engine
 from alkstore.errors import InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration
 from alkstore.observation import check_observers
+from alkstore.stamps import Duration
 
 if TYPE_CHECKING:  # the store imports what imports this module
     from alkstore.store import Store
 
-__all__ = ["find", "is_private_sqlite", "open", "shown"]
+__all__ = ["StoreOptions", "find", "is_private_sqlite", "open", "read_url", "shown"]
 
-COMMON_OPTIONS: Final = frozenset({"worker_id", "wait_timeout", "poll_interval", "random", "observers"})
+
+class StoreOptions(TypedDict, total=False):
+    """What every engine's store takes; a constructor passes it on as ``**options: Unpack[StoreOptions]``.
+
+    Attributes:
+        worker_id: Who claims, for people to read; ``host:pid:4 hex`` by default.
+        wait_timeout: Seconds that anything waits for a transaction or another process, 30 by default (TX-08).
+        poll_interval: Seconds between looks when a wake was lost, 5 by default (Q-21).
+        random: The source of jitter.
+    """
+
+    worker_id: str | None
+    wait_timeout: Duration
+    poll_interval: Duration
+    random: Random | None
+
+
+COMMON_OPTIONS: Final = frozenset({*StoreOptions.__annotations__, "observers"})
 """What every engine takes."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _IN_MEMORY: Final = re.compile(r"[?&;](mode=memory|vfs=memdb)\b", re.IGNORECASE)
 _NO_FILE: Final = frozenset({"", ":memory:", "file:", "file::memory:"})
+
+T = TypeVar("T")
 
 _logger: Final = logging.getLogger("alkstore")
 
@@ -115,3 +136,22 @@ def shown(url: str) -> str:
     if not separator:
         return "text without one" if re.search(r"[@=]", url) else show(url)
     return show(f"{scheme}://{re.split(r'[?#]', rest.rpartition('@')[2], maxsplit=1)[0]}")
+
+
+def read_url(url: object, parse: Callable[[str], T], example: str) -> tuple[T, str]:
+    """Read the URL of a server with the driver's own ``parse``; gives what that made of it, and what may be shown of the URL.
+
+    Raises:
+        InvalidArgument: It cannot be read, or can be read in two ways. Nothing of it is shown: where it is misread, a part of
+            the password may stand anywhere.
+    """
+    wrong = f"url must be text such as {example!r}, with what is no letter or digit in them encoded"
+    if not isinstance(url, str):
+        raise InvalidArgument(f"{wrong}, got {type(url).__name__}")
+    try:
+        parts, read = urlsplit(url), parse(url)
+    except Exception:  # whatever it is, its text may show a part of a password
+        raise InvalidArgument(wrong) from None
+    if "#" in url or "@" in parts.path or url.count("@") > 1:
+        raise InvalidArgument(wrong)
+    return read, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

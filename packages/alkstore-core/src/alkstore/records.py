@@ -146,7 +146,8 @@ class Claimed(NamedTuple):
     """What a claim took, in claim order, and when it is worth asking again.
 
     ``next_at`` is the earliest instant at which a row that is not claimable now becomes claimable by itself (a run_at,
-    a deadline); None if there is none. It matters only when fewer jobs came back than were asked for.
+    a deadline); None if there is none. It matters only when fewer jobs came back than were asked for. An earlier one costs
+    a claim that takes nothing.
 
     ``reclaimed`` is how many of ``jobs`` had a claim that lapsed, where the engine tells (`Traits.tells_reclaims`).
     """

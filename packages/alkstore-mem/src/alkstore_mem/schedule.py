@@ -3,9 +3,9 @@
 import logging
 from typing import Final
 
-from alkstore.engine import Fired, JobRecord, NewJob, NewSchedule, ScheduleRecord, Topic, TopicKind
+from alkstore.engine import Fired, JobRecord, NewSchedule, ScheduleRecord, Topic, TopicKind
 from alkstore.errors import show
-from alkstore.interval import due_boundaries, first_boundary
+from alkstore.interval import due_boundaries, fired_job, registered
 from alkstore_mem.lock import Locks
 from alkstore_mem.queue import Queues
 from alkstore_mem.state import State
@@ -25,12 +25,8 @@ class Schedules:
         self._records: dict[str, ScheduleRecord] = {}
 
     def put(self, rule: NewSchedule) -> ScheduleRecord:
-        old = self._records.get(rule.name)
-        if old is not None and (old.rule.every, old.rule.anchor) == (rule.every, rule.anchor):
-            next_fire_at = old.next_fire_at
-        else:
-            next_fire_at = first_boundary(self._state.clock.now(), rule.every, rule.anchor)
-        record = self._records[rule.name] = ScheduleRecord(rule, next_fire_at)
+        record = registered(rule, self._state.clock.now(), self._records.get(rule.name))
+        self._records[rule.name] = record
         self._state.hub.wake(Topic(TopicKind.SCHEDULE))
         return record
 
@@ -66,10 +62,6 @@ class Schedules:
         due = due_boundaries(record.next_fire_at, rule.every, now)
         if not due.boundaries:
             return []
-        job = NewJob(
-            rule.queue, rule.payload, b"{}", rule.priority, None, None,
-            rule.visibility_timeout, rule.max_attempts, rule.base_delay, rule.expires
-        )  # fmt: skip
-        rows = [self._queues.make(job, now, boundary) for boundary in due.boundaries]
+        rows = [self._queues.make(fired_job(rule), now, boundary) for boundary in due.boundaries]
         self._records[rule.name] = ScheduleRecord(rule, due.next_at)
         return rows

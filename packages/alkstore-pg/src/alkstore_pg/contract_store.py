@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from alkstore.clock import ServerClock
 from alkstore.engine import Engine
 from alkstore.testing import ManualClock
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.contract_sessions import Returning, Sessions
 from alkstore_pg.dsn import Address
 from alkstore_pg.engine import PgEngine

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from alkstore.clock import ServerClock
 from alkstore.engine import (
     Claimed,
     EngineTransaction,
@@ -38,7 +39,6 @@ from alkstore_pg import queue as _queue
 from alkstore_pg import schedule as _schedule
 from alkstore_pg import stream as _stream
 from alkstore_pg import wake as _wake
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.join import JoinedTransaction
 from alkstore_pg.link import Guest, Link, Traffic
 from alkstore_pg.mark import Marks

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from alkstore import Store
 from alkstore.beginning import TxContext, where_called
+from alkstore.clock import ServerClock
 from alkstore.engine import Engine
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.observing import Observer
 from alkstore.stamps import Duration
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import NOTIFY_LIMIT, OMITTED, PgEngine
 from alkstore_pg.examining import examine
 from alkstore_pg.native import PgTx

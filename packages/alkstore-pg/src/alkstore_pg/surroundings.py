@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Final
 import asyncpg
 
 from alkstore import numbers
+from alkstore.clock import ServerClock
 from alkstore.errors import DatabaseError, InvalidArgument, show
 from alkstore.migrations import Migration
 from alkstore_pg import dsn as _dsn
 from alkstore_pg import schema as _schema
 from alkstore_pg import stream as _stream
 from alkstore_pg.arrays import teach
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.dsn import SSL_MODES, Address
 from alkstore_pg.link import Connection, OwnConnection, Place, Traffic
 from alkstore_pg.pool import Pool

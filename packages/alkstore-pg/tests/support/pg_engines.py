@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import asyncpg
 
+from alkstore.clock import ServerClock
 from alkstore.engine import EngineTransaction, NewEvent, NewJob
-from alkstore_pg.clock import ServerClock
 from alkstore_pg.engine import PgEngine
 from alkstore_pg.surroundings import Options
 

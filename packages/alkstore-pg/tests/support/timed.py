@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from alkstore_pg.clock import ServerClock
+from alkstore.clock import ServerClock
 from alkstore_pg.link import DriverSession, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from alkstore import statements
-from alkstore.engine import Fired, NewJob, NewSchedule, ScheduleRecord, Topic, TopicKind
+from alkstore.engine import Fired, NewSchedule, ScheduleRecord, Topic, TopicKind
 from alkstore.errors import show
-from alkstore.interval import Due, due_boundaries, first_boundary
+from alkstore.interval import Due, due_boundaries, fired_job, first_boundary
 from alkstore.numbers import MAX_INSTANT, MIN_INSTANT
 from alkstore_sqlite import lock, queue
 from alkstore_sqlite.connection import Change, Row, Statement, Steps, Woken
@@ -86,7 +86,7 @@ def _land_together(fires: Sequence[_Fire], now: int) -> Steps[tuple[int, Sequenc
     if not fires:
         return 0, ()
     yield Statement("SAVEPOINT fires")
-    jobs = [_job(fire.rule) for fire in fires for _ in fire.boundaries]
+    jobs = [fired_job(fire.rule) for fire in fires for _ in fire.boundaries]
     boundaries = [boundary for fire in fires for boundary in fire.boundaries]
     try:
         change = yield from queue.insert(jobs, now, boundaries)
@@ -121,13 +121,6 @@ def _due(record: ScheduleRecord, now: int) -> Due:
         # Whatever it is, it is this schedule's: the boundaries of the others must not be lost to it.
         LOGGER.exception("scheduler: schedule %s cannot fire", show(record.rule.name))
         return NOTHING
-
-
-def _job(rule: NewSchedule) -> NewJob:
-    return NewJob(
-        rule.queue, rule.payload, b"{}", rule.priority, None, None,
-        rule.visibility_timeout, rule.max_attempts, rule.base_delay, rule.expires
-    )  # fmt: skip
 
 
 def _next_at(after: int) -> Steps[int | None]:

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from alkstore_pg.clock import ServerClock
+from alkstore.clock import ServerClock
 
 HOUR = 3_600_000_000
 
