@@ -1,6 +1,7 @@
 """What the contract cannot see: the server's scripts and connections, what a URL shows, and the driver's errors."""
 
 import asyncio
+import json
 import logging
 import traceback
 from collections.abc import AsyncIterator, Iterator
@@ -90,7 +91,7 @@ async def test_what_a_dead_store_held_back_is_read_at_once_and_freed_by_the_next
         offset = await log.publish("held back")
         before = await log.head()
 
-        await cast(RedisEngine, store._engine)._listener.aclose()  # as its process's end does
+        await cast(RedisEngine, store._engine).listener.aclose()  # as its process's end does
         with configured(server, "min-replicas-to-write", 1):
             after = (await log.head(), [event.offset for event in await log.read_since(0)])
         await log.publish("last")
@@ -157,11 +158,10 @@ async def test_a_schedule_whose_queue_is_spoilt_holds_back_no_other(
 
 def _due(server: Server, name: str) -> bytes:
     """Give the text of a schedule, with its next boundary a few seconds ago."""
-    stored = server.redis.hget("{alkstore}:schedules", name)
-    assert isinstance(stored, bytes)
-    *rule, _ = stored.strip(b"[]").split(b", ")
+    stored = json.loads(server.redis.hget("{alkstore}:schedules", name) or b"")
     seconds, _ = server.redis.time()
-    return b"[" + b", ".join([*rule, b"%d" % (seconds * 1_000_000 - 2_000_000)]) + b"]"
+    stored["next_fire_at"] = seconds * 1_000_000 - 2_000_000
+    return json.dumps(stored).encode()
 
 
 async def test_no_message_shows_the_password() -> None:

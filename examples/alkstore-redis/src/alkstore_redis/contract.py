@@ -4,16 +4,17 @@ import asyncio
 import functools
 import random
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from redis import Redis
 from redis.exceptions import RedisError
 
 import alkstore
 from alkstore import Store
+from alkstore.clock import ServerClock
 from alkstore.numbers import duration, shift, to_datetime
 from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import (
@@ -33,7 +34,8 @@ from alkstore_contract_suite.factory import (
 from alkstore_contract_suite.registry import Registrar
 from alkstore_redis.contract_server import Server, available
 from alkstore_redis.engine import OMITTED, RedisEngine, RedisStore
-from alkstore_redis.state import ServerClock, text
+from alkstore_redis.operation import text
+from alkstore_redis.wake import RedisLine
 
 __all__ = ["CAPABILITIES", "RedisColumn", "RedisFactory", "register"]
 
@@ -59,6 +61,8 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
     "poll_only": Unsupported("there is no polling-only mode"),
 }
 
+T = TypeVar("T")
+
 PREFIX: Final = "{alkstore}:"
 MOST_ROUNDS: Final = 1_000
 """Rounds of looking after which stores that still do something wake each other for ever."""
@@ -66,17 +70,20 @@ SHORT: Final = 0.001
 """Seconds of real time between two looks at something that tells nobody when it changes."""
 
 
-class SuiteClock(ManualClock):
-    """The server's clock as a process knows it, while the suite moves both; and commits fail if the suite says so."""
-
-    lua = """
+NOW: Final = """
 local now = redis.call('GET', KEYS[1] .. 'clock')
-local lands = { commit = 1, insert_jobs = 1, settle_jobs = 1, append_events = 1 }
-if lands[ARGV[1]] and redis.call('EXISTS', KEYS[1] .. 'broken') == 1 then return { err = 'ERR no commit lands' } end
+local lands = ARGV[1] == 'commit' or ARGV[3] == '' and ({ insert_jobs = 1, settle_jobs = 1, append_events = 1 })[ARGV[1]]
+if lands and redis.call('EXISTS', KEYS[1] .. 'broken') == 1 then return { err = 'ERR no commit lands' } end
 """
+"""What is the server's time to the suite's stores; and commits fail if the suite says so."""
 
-    def heard(self, now: int, sent: float) -> None:
-        """Learn nothing: the suite tells."""
+
+class SuiteClock(ManualClock):
+    """The server's clock as a process knows it, while the suite moves both."""
+
+    async def learn(self, answer: Awaitable[T], told: Callable[[T], int | None]) -> T:
+        """Await an answer."""
+        return await answer
 
 
 class SuiteStore(RedisStore):
@@ -85,10 +92,8 @@ class SuiteStore(RedisStore):
     def __init__(self, url: str, clock: SuiteClock, **options: Any) -> None:
         # Few connections: how many a case comes to need depends on the machine, and rows count what is left of them.
         super().__init__(url, probe_interval=0.3, pool_size=2, **options)
-        self._suite_clock = clock
-
-    def _make_clock(self) -> ServerClock:
-        return cast(ServerClock, self._suite_clock)
+        self._clock = cast(ServerClock, clock)
+        self._now = NOW
 
 
 def register(registry: Registrar) -> None:
@@ -167,9 +172,9 @@ class RedisFactory:
     async def crash(self, store: Store, kind: Crash) -> None:
         """Cut a store off, as the network or the end of its process does: nothing that its close does gets through."""
         engine = cast(RedisEngine, store._engine)
-        pool = engine._state._pool
+        pool = engine._pool
         pool.connection_kwargs["path"] = "/gone"
-        await engine._listener.aclose()
+        await engine.listener.aclose()
         await pool.disconnect(inuse_connections=True)
         pool.reset()  # type: ignore[no-untyped-call]  # each connection knows its own path
         await store.aclose()
@@ -200,9 +205,9 @@ class RedisFactory:
             before = self._moves()
             await self.clock.settle()
             for engine in self._engines():
-                while engine._state.in_hand:  # noqa: ASYNC110  # an engine needs no event for it but for this
+                while engine.calls.in_hand:  # noqa: ASYNC110  # an engine needs no event for it but for this
                     await asyncio.sleep(SHORT)
-                await engine._listener.hear()
+                await engine.listener.hear()
             await self.clock.settle()
             if self._moves() == before:
                 return
@@ -212,7 +217,7 @@ class RedisFactory:
         return [cast(RedisEngine, store._engine) for store in self._stores if store._state == "open"]
 
     def _moves(self) -> list[tuple[int, int, int]]:
-        return [(each._state.in_hand, each._state.done, each._listener.heard) for each in self._engines()]
+        return [(each.calls.in_hand, each.calls.done, each.listener.heard) for each in self._engines()]
 
     # ------------------------------------------------------------ what not every engine has
 
@@ -286,9 +291,9 @@ async def _away(on: RedisFactory, engine: RedisEngine) -> AsyncIterator[None]:
 
 
 async def _connection(engine: RedisEngine) -> Any:
-    while engine._listener._connection is None:  # noqa: ASYNC110
+    while engine.listener.line is None:  # noqa: ASYNC110
         await asyncio.sleep(SHORT)
-    return engine._listener._connection
+    return cast(RedisLine, engine.listener.line).connection
 
 
 @asynccontextmanager

@@ -1,48 +1,60 @@
 """The Redis engine: every operation is one script on the server, so it is atomic by itself, and now is the server's clock.
 
-State model. The script is the files of `lua/`, in a row; each begins with what its keys hold. A transaction is an overlay in
-the process, merged by one script at its commit. Beside the connections that run scripts there is one that listens, for
-wakes, and by whose end the server knows that a process is gone.
+State model. The script is the files of `lua/`, in a row; each begins with what its keys hold. What rides a transaction is the
+same operation, with the transaction's name. Beside the connections that run scripts there is one that listens, for wakes,
+and by whose end the server knows that a process is gone.
 """
 
-import random
-from collections.abc import Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+import hashlib
+import json
+import secrets
+from functools import partial
+from importlib.resources import files
+from typing import Any, Final, Self, Unpack
 
-from redis.asyncio import ConnectionPool
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis
+from redis.asyncio.connection import ConnectionPool, parse_url
+from redis.exceptions import AuthenticationError, BusyLoadingError, NoScriptError, RedisError, ResponseError
 
-from alkstore import Store
-from alkstore.engine import Engine, EngineTransaction, Names, Traits
+from alkstore import Store, records
+from alkstore.calls import Calls
+from alkstore.clock import ServerClock
+from alkstore.comparing import ComparedSchedules, StoredSchedules
+from alkstore.document import document
+from alkstore.engine import EngineTransaction, Topic, Traits, Watch
 from alkstore.errors import InvalidArgument, show
 from alkstore.hookspecs import EngineRegistration, hookimpl
+from alkstore.listener import Listener
 from alkstore.numbers import duration, integer
+from alkstore.opening import StoreOptions, read_url
 from alkstore.stamps import Duration
 from alkstore.watch import Hub
-from alkstore_redis.lock import Locks
-from alkstore_redis.queue import Queues
-from alkstore_redis.schedule import Schedules
-from alkstore_redis.state import DRIVER, ServerClock, State, translated
-from alkstore_redis.stream import Streams
+from alkstore_redis.operation import Operations, number, operation, text
 from alkstore_redis.transaction import RedisTransaction
-from alkstore_redis.wake import Listener, Wakes
+from alkstore_redis.wake import RedisLine
 
 __all__ = ["OMITTED", "RedisEngine", "RedisStore", "alkstore_engine"]
 
-TRAITS: Final = Traits(batches=True, notify_limit=None, outside_tx=True, durable=True)
+AREAS: Final = ("base", "wake", "queue", "stream", "lock", "schedule", "transaction", "engine")
+NOW: Final = "local time = redis.call('TIME')\nlocal now = text(time[1] * 1000000 + time[2])"
+"""How a script finds the instant of its operation."""
+
+DRIVER: Final = (RedisError, OSError)
+"""Everything that redis-py raises."""
+REFUSED: Final = (ResponseError, AuthenticationError, BusyLoadingError)
+"""Of them those that say that nothing was executed."""
+
+# Of its own it would give up what the server is still at; and if a URL said so, send again what may have been executed (DUR-11).
+_OURS: Final = {"socket_timeout": None, "protocol": 2, "decode_responses": False}
+_ONCE: Final[dict[str, Any]] = {"retry": None, "retry_on_timeout": False, "retry_on_error": []}
 
 _NO_TABLES: Final = "there are no tables; the layout of the keys has had one version so far"
-_SENT_AT_ONCE: Final = (
-    "a transaction is sent whole at its commit: there is none of the caller's that it could ride"
-)
+_JOINS_NONE: Final = "a transaction has no connection: there is none of the caller's that it could ride"
 
-OMITTED: Final[Mapping[str, str]] = {
+OMITTED: Final = {
     "WAKE-10": "there is no polling-only mode: whoever reaches the server can subscribe there",
-    "TX-10": _SENT_AT_ONCE,
-    "TX-11": _SENT_AT_ONCE,
+    "TX-10": _JOINS_NONE,
+    "TX-11": _JOINS_NONE,
     "DUR-03": "opening makes nothing: there are no tables",
     "DUR-04": _NO_TABLES,
     "DUR-10": _NO_TABLES,
@@ -50,43 +62,88 @@ OMITTED: Final[Mapping[str, str]] = {
 """Contract rows that cannot be expressed here, and why."""
 
 
-class RedisEngine(Queues, Streams, Wakes, Locks, Schedules):
-    """`alkstore.engine.Engine` on one Redis server."""
+class RedisEngine(Operations, ComparedSchedules):
+    """`alkstore.engine.Engine` on one Redis server.
 
-    def __init__(self, state: State, probe_interval: float) -> None:
-        self._state = state
-        self._hub = Hub(state.clock)
-        self._listener = Listener(state, self._hub, probe_interval)
+    Attributes:
+        id: This store on the server: its transactions last while it is subscribed to a channel of that name.
+        calls: What runs operations there, each one script: atomic, and one round trip.
+    """
 
-    @property
-    def traits(self) -> Traits:
-        return TRAITS
+    traits = Traits(batches=True, notify_limit=None, outside_tx=True, durable=True)
+    refusals = (ResponseError,)
 
-    async def open(self) -> None:
-        """Connect, and see what time it is there."""
-        try:
-            await self._listener.open()
-            await self._state.run("hello")
-        except BaseException as error:
-            await self.aclose()
-            if isinstance(error, DRIVER):
-                raise translated(error) from error
-            raise
+    def __init__(self, store: "RedisStore") -> None:
+        self.id: Final = secrets.token_hex(8)
+        self._prefix, self._clock, self._hub = store._prefix, store._clock, Hub(store._clock)
+        options: dict[str, Any] = {**store._url, **_OURS, **_ONCE, "max_connections": store._pool_size}
+        self._pool = ConnectionPool(**options)
+        self._redis: Any = Redis(connection_pool=self._pool)  # the driver's types leave out what it gives
+        self.calls = Calls(store._pool_size, store._wait_timeout, "redis", DRIVER, REFUSED)
+        line = partial(RedisLine, self._pool, [f"{self._prefix}wake", f"{self._prefix}store:{self.id}"])
+        self.listener = Listener(line, self._hub, DRIVER, self.calls.patience, store._probe, store._random)
+        base, *areas = [(files("alkstore_redis") / f"lua/{area}.lua").read_text("utf-8") for area in AREAS]
+        self._script = "\n".join([base, store._now, *areas])
+        self._hash = hashlib.sha1(self._script.encode()).hexdigest()
+
+    count_jobs = operation("count_jobs", records.JobCounts)
+    claim_jobs = operation("claim_jobs", records.Claimed)
+    sweep_jobs = operation("sweep_jobs", int)
+    purge_jobs = operation("purge_jobs", int)
+    read_head = operation("read_head", int)
+    trim_events = operation("trim_events", int)
+    read_offsets = operation("read_offsets", dict[str, int])
+    move_offset = operation("move_offset", bool)
+    take_lock = operation("take_lock", records.Taken)
+    renew_lock = operation("renew_lock", int | None)
+    list_locks = operation("list_locks", list[records.LockRecord], sorted)
+    read_schedules = operation("read_schedules", StoredSchedules)
+    write_schedule = operation("write_schedule", bool)
+    list_names = operation("list_names", list[list[str]], lambda found: records.Names(*map(sorted, found)))
+
+    async def watch(self, topic: Topic) -> Watch:
+        await self.listener.hear()  # or what was committed before would wake it too
+        return self._hub.watch(topic)
 
     async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         if connection is not None:
-            raise InvalidArgument(
-                f"redis engine joins no transaction of the caller's, got {show(connection)}"
-            )
-        return RedisTransaction(self._state, self)
+            raise InvalidArgument(f"redis engine joins no connection of the caller's, got {show(connection)}")
+        transaction = RedisTransaction(self)
+        await transaction._run("begin")
+        return transaction
 
-    async def list_names(self) -> Names:
-        return Names(*(sorted(names) for names in await self._state.run("list_names")))
+    async def open(self) -> Self:
+        """Connect, and see what time it is there."""
+        try:
+            await self.calls.run(self.listener.open)
+            await self.list_names()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
 
     async def aclose(self) -> None:
         self._hub.aclose()
-        await self._listener.aclose()
-        await self._state.aclose()
+        await self.calls.aclose(lambda: self._pool.disconnect(inuse_connections=True))
+        await self.listener.aclose()
+        await self._pool.disconnect()  # and what a call was just making
+
+    async def _run(self, name: str, *arguments: object, tx: str = "") -> Any:
+        def what() -> str:  # nothing else is ever held
+            return f"position of consumer {show(arguments[1])} in stream {show(arguments[0])}"
+
+        return await self.calls.run_when_free(what, self.call, name, arguments, tx)
+
+    async def call(self, name: str, arguments: tuple[object, ...], tx: str) -> Any:
+        """Run one operation of the script. Raises the driver's errors."""
+        answer = self._evaluate(1, self._prefix, name, json.dumps(document(arguments, text)), tx)
+        return (await self._clock.learn(answer, lambda found: number(found[0])))[1]
+
+    async def _evaluate(self, *given: object) -> Any:
+        try:
+            return json.loads(await self._redis.evalsha(self._hash, *given))
+        except NoScriptError:  # the server is new, was restarted, or somebody flushed its scripts
+            return json.loads(await self._redis.eval(self._script, *given))
 
 
 class RedisStore(Store):
@@ -99,10 +156,7 @@ class RedisStore(Store):
         prefix: str = "alkstore",
         pool_size: int = 10,
         probe_interval: Duration = 10,
-        worker_id: str | None = None,
-        wait_timeout: Duration = 30,
-        poll_interval: Duration = 5,
-        random: random.Random | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
         """Prepare a store; it opens with ``async with`` or by awaiting it.
 
@@ -111,66 +165,20 @@ class RedisStore(Store):
             prefix: Begins every key; two prefixes share nothing.
             pool_size: Operations that may be on their way at once, a connection each; one more connection listens.
             probe_interval: Seconds of silence after which the listener asks whether the server is still there.
-            worker_id: Who claims, for people to read; ``host:pid:4 hex`` by default.
-            wait_timeout: Seconds that anything waits for a transaction, a connection or the server.
-            poll_interval: Seconds between looks when a wake was lost.
-            random: The source of jitter.
+            options: Those of every engine.
 
         Raises:
             InvalidArgument: An option is not of its domain.
             InvalidName: ``worker_id`` is blank or cannot be stored.
         """
-        self._url, shown = _checked(url)
+        self._url, shown = read_url(url, parse_url, "redis://user:password@host:6379/0")
         if not prefix or not set(prefix).isdisjoint("{}"):
             raise InvalidArgument(f"prefix must be some text without braces, got {show(prefix)}")
         self._prefix = f"{{{prefix}}}:"
         self._pool_size = integer(pool_size, "pool_size", least=1)
-        self._probe_interval = duration(probe_interval, "probe_interval", positive=True) / 1_000_000
-        super().__init__(
-            self._open_engine,
-            name=shown,
-            worker_id=worker_id,
-            wait_timeout=wait_timeout,
-            poll_interval=poll_interval,
-            random=random,
-        )
-
-    async def _open_engine(self) -> Engine:
-        engine = RedisEngine(self._make_state(), self._probe_interval)
-        await engine.open()
-        return engine
-
-    def _make_state(self) -> State:
-        options: dict[str, Any] = {
-            **self._url,
-            "max_connections": self._pool_size,
-            "retry": Retry(
-                NoBackoff(), 0
-            ),  # by default the driver sends again what may have been executed (DUR-11)
-            "protocol": 2,
-            "decode_responses": False,
-        }
-        return State(
-            ConnectionPool(**options), self._prefix, self._make_clock(), self._wait_timeout, self._random
-        )
-
-    def _make_clock(self) -> ServerClock:
-        # The suite's stores have another one, whose time it moves.
-        return ServerClock()
-
-
-def _checked(url: object) -> tuple[dict[str, Any], str]:
-    """Give what the driver reads in a URL, and what of it may be shown."""
-    wrong = "url must be text such as 'redis://user:password@host:6379/0', with what is no letter or digit in them encoded"
-    if not isinstance(url, str):
-        raise InvalidArgument(f"{wrong}, got {type(url).__name__}")
-    try:
-        parts, options = urlsplit(url), dict(parse_url(url))
-    except Exception:  # whatever it is, its text may show a part of a password
-        raise InvalidArgument(wrong) from None
-    if "#" in url or "@" in parts.path or url.count("@") > 1:
-        raise InvalidArgument(wrong)
-    return options, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._probe = duration(probe_interval, "probe_interval", positive=True) / 1_000_000
+        self._clock, self._now = ServerClock(), NOW  # the suite's stores have others, whose time it moves
+        super().__init__(lambda: RedisEngine(self).open(), name=shown, **options)
 
 
 @hookimpl

@@ -1,24 +1,12 @@
-function operations.notify(wakes)
-  for _, each_wake in ipairs(wakes) do
-    local channel, payload = unpack(each_wake)
-    wake('channel', channel)
-    call('PUBLISH', P .. 'notify:' .. channel, payload) -- for listeners that are not alkstore
-  end
-  return 1
+-- Every operation ends here. What an operation gives is sent with the instant at which it was done.
+function operations.list_names() return { call('HKEYS', P .. 'queues'), call('SMEMBERS', P .. 'streams') } end
+
+local name = ARGV[1]
+local is_look = tx == '' and ({ find = 1, count = 1, read = 1, list = 1 })[name:match('^%l+')]
+if not is_look then reap() end -- a look writes nothing, whoever died
+if tx ~= '' and name ~= 'begin' and name ~= 'rollback' and call('SISMEMBER', P .. 'open', tx) == 0 then
+  return redis.error_reply('ERR transaction was given up: its listening connection was lost; begin it again')
 end
-
-function operations.list_names()
-  local streams = {}
-  for _, stream in ipairs(call('SMEMBERS', P .. 'streams')) do
-    if call('EXISTS', P .. 'log:' .. stream, P .. 'positions:' .. stream) > 0 then streams[#streams + 1] = stream end
-  end
-  return { call('SMEMBERS', P .. 'queues'), streams }
-end
-
-function operations.hello() return 1 end
-
-local is_read = ({ find = 1, count = 1, read = 1, list = 1 })[ARGV[1]:match('^%l+')]
-if not is_read then reap() end
-local result = operations[ARGV[1]](unpack(cmsgpack.unpack(ARGV[2])))
+local result = operations[name](unpack(cjson.decode(ARGV[2])))
 for topic in pairs(woken) do call('PUBLISH', P .. 'wake', topic) end
-return cmsgpack.pack({ now, result or false })
+return cjson.encode({ now, result or false })

@@ -1,247 +1,187 @@
--- Jobs. A job is a hash, and stands in one sorted set of its queue, by what is to happen to it next:
---   ready     a claim takes it: by priority (stored so that high sorts first), run_at, id
---   delayed   by run_at
---   claimed   by deadline; last: the same, on its last attempt
---   stale     by expires_at: claims pass it over, a sweep buries it
---   dead      by id
--- and beside ready and delayed, if it expires, in `expiring`. One that an open transaction has acked stands in none.
-local FIELDS = {
-  'id', 'queue', 'payload', 'headers', 'state', 'priority', 'run_at', 'expires_at', 'attempts', 'max_attempts',
-  'visibility_timeout', 'base_delay', 'worker_id', 'deadline', 'created_at', 'scheduled_for', 'retry_error',
-  'last_error', 'died_at', 'token', 'held', 'place', 'spot',
-}
-local SHOWN = 20 -- of them a JobRecord has
+-- Jobs. All of them, as JSON, are in the hash `job`; their ids in the set `jobs` of their queue. There are three more sets of
+-- each queue, of texts that sort and end in an id:
+--   ready   what a claim takes: by priority, run_at, id
+--   due     by the instant at which time alone makes something else of the job
+--   stale   by expires_at: claims pass it over, a sweep buries it
 local LAPSED, EXPIRED = 'visibility timeout lapsed on the last attempt', 'expired'
 
 local function key(set, queue) return P .. set .. ':' .. queue end
-
-local function read(id)
-  local values, row = call('HMGET', P .. 'job:' .. id, unpack(FIELDS)), {}
-  for at, name in ipairs(FIELDS) do row[name] = values[at] end
-  return row.id and row or nil
-end
-
-local function shown(row)
-  local values = {}
-  for at = 1, SHOWN do values[at] = row[FIELDS[at]] or false end
-  return values
-end
-
+local function all(queue) return call('ZRANGE', key('jobs', queue), 0, -1) end
+local function is_lapsed(row) return row.deadline and now >= row.deadline end
+local function is_exhausted(row) return is_lapsed(row) and row.attempts >= row.max_attempts end
 local function is_expired(row) return row.expires_at and now >= row.expires_at end
 
-local function where(row)
-  local is_last = row.deadline and row.attempts >= row.max_attempts
-  if row.held then return false, false end
-  if row.state == 'dead' then return 'dead', row.id end
-  if row.deadline and (is_last or now < row.deadline) then
-    return is_last and 'last' or 'claimed', row.deadline .. row.id
+local function read(id) -- what is not committed is there for its own transaction only
+  local stored = call('HGET', P .. 'job', id)
+  local row = stored and cjson.decode(stored)
+  return row and (row.made_by or tx) == tx and row or nil
+end
+
+local function each(members, act) -- gives for how many of them it said yes
+  local done = 0
+  for _, member in ipairs(members) do
+    local row = read(member:sub(-20))
+    if row and act(row) then done = done + 1 end
   end
-  if is_expired(row) then return 'stale', row.expires_at .. row.id end
-  if not row.deadline and now < row.run_at then return 'delayed', row.run_at .. row.id end
-  return 'ready', row.priority .. row.run_at .. row.id
+  return done
+end
+
+local function place(row) -- what the job is now, and where that lets it stand
+  local at_deadline = { due = (row.deadline or '') .. row.id }
+  if row.made_by or row.acked_by then return 'processing', {} end
+  if row.state == 'dead' then return 'dead', {} end
+  if row.deadline and not is_lapsed(row) then return 'processing', at_deadline end
+  if is_exhausted(row) then return 'stale', at_deadline end
+  if is_expired(row) then return 'stale', { stale = row.expires_at .. row.id } end
+  if not row.deadline and now < row.run_at then return 'delayed', { due = row.run_at .. row.id } end
+  local rank = row.priority:gsub('%d', function(digit) return 9 - digit end) -- the high ones sort first
+  local expires = row.expires_at and row.expires_at .. row.id or nil
+  return 'ready', { ready = rank .. row.run_at .. row.id, due = expires }
 end
 
 local function leave(row)
-  if row.place then call('ZREM', key(row.place, row.queue), row.spot) end
-  if row.expires_at then call('ZREM', key('expiring', row.queue), row.expires_at .. row.id) end
+  for set, spot in pairs(row.spots or {}) do call('ZREM', key(set, row.queue), spot) end
+  row.spots = {}
 end
 
 local function put(row, changes) -- false for a field that is to be absent
   leave(row)
-  for name, value in pairs(changes) do row[name] = value end
-  row.place, row.spot = where(row)
-  changes.place, changes.spot = row.place, row.spot
-  local kept, gone = {}, {}
-  for name, value in pairs(changes) do
-    if value then kept[#kept + 1], kept[#kept + 2] = name, value else gone[#gone + 1] = name end
-  end
-  if #kept > 0 then call('HSET', P .. 'job:' .. row.id, unpack(kept)) end
-  if #gone > 0 then call('HDEL', P .. 'job:' .. row.id, unpack(gone)) end
-  if row.place then call('ZADD', key(row.place, row.queue), 0, row.spot) end
-  if row.expires_at and (row.place == 'ready' or row.place == 'delayed') then
-    call('ZADD', key('expiring', row.queue), 0, row.expires_at .. row.id)
-  end
+  for name, value in pairs(changes or {}) do row[name] = value end
+  local _, spots = place(row)
+  row.spots = spots
+  for set, spot in pairs(spots) do call('ZADD', key(set, row.queue), 0, spot) end
+  call('HSET', P .. 'job', row.id, cjson.encode(row))
+  return row
 end
 
-local function bury(row, why)
-  local claim = { state = 'dead', last_error = why, died_at = now, retry_error = false }
-  claim.worker_id, claim.deadline, claim.token = false, false, false
-  put(row, claim)
+local function land(row)
+  put(row, { made_by = false })
+  call('HINCRBY', P .. 'queues', row.queue, 1)
+  wake('queue', row.queue)
 end
 
 local function remove(row)
   leave(row)
-  call('DEL', P .. 'job:' .. row.id)
+  call('HDEL', P .. 'job', row.id)
   call('ZREM', key('jobs', row.queue), row.id)
-  if call('EXISTS', key('jobs', row.queue)) == 0 then call('SREM', P .. 'queues', row.queue) end
+  local left = not row.made_by and call('HINCRBY', P .. 'queues', row.queue, -1)
+  if left == 0 then call('HDEL', P .. 'queues', row.queue) end
+  return true
 end
 
-local function draw_ids(count) return call('INCRBY', P .. 'ids', count) - count end -- gives the one before them
-
-local function make(job, id, scheduled_for)
-  local queue, payload, headers, priority, delay, run_at, window, most, base, expires = unpack(job)
-  return {
-    id = text(id), queue = queue, payload = payload, headers = headers, state = 'pending',
-    priority = priority, run_at = delay and shift(now, delay) or run_at or now,
-    expires_at = expires and shift(now, expires), attempts = ZERO, max_attempts = most,
-    visibility_timeout = window, base_delay = base, created_at = now, scheduled_for = scheduled_for,
-  }
+local function free(row, changes) -- from its claim
+  changes.worker_id, changes.deadline, changes.token = false, false, false
+  changes.state = changes.state or 'pending'
+  return put(row, changes)
 end
 
-local function add(row)
-  call('ZADD', key('jobs', row.queue), 0, row.id)
-  call('SADD', P .. 'queues', row.queue)
-  local fields = {}
-  for name, value in pairs(row) do fields[name] = value end
-  put(row, fields)
-  wake('queue', row.queue)
+local function bury(row, why)
+  return free(row, { state = 'dead', last_error = why, died_at = now, retry_error = false })
 end
 
-local function each(members, act) -- members end in the id of a job
-  for _, member in ipairs(members) do
-    local row = read(member:sub(-20))
-    if row then act(row) end
-  end
-  return #members
-end
-
-local function again(row) put(row, {}) end -- time has gone on: it belongs elsewhere
-
-local function refresh(queue)
-  local stale = call('ZRANGEBYLEX', key('stale', queue), '(' .. now .. '\255', '+') -- the clock was set back
-  each(stale, again)
-  for _, set in ipairs({ 'expiring', 'delayed', 'claimed' }) do each(upto(key(set, queue), now), again) end
-end
-
-local function bury_lapsed(queue, most)
-  return each(upto(key('last', queue), now, most), function(row)
-    bury(row, not most and is_expired(row) and EXPIRED or LAPSED) -- to a claim it has lapsed, to a sweep it expired first
-  end)
-end
-
-function operations.insert_jobs(jobs)
-  local ids, last = {}, draw_ids(#jobs)
-  for at, job in ipairs(jobs) do
-    local row = make(job, last + at, false)
+function operations.insert_jobs(jobs, boundaries)
+  local ids = {}
+  for at, row in ipairs(jobs) do
+    row.id, row.state, row.attempts, row.created_at, row.made_by = draw('job'), 'pending', ZERO, now, tx
+    row.run_at = row.delay and shift(now, row.delay) or row.run_at or now
+    row.expires_at = row.expires and shift(now, row.expires)
+    row.scheduled_for = boundaries and boundaries[at]
+    call('ZADD', key('jobs', row.queue), 0, row.id)
+    if tx == '' then land(row) else put(row) mark('made', row.id) end
     ids[at] = row.id
-    add(row)
   end
   return ids
 end
 
-function operations.find_jobs(queue, ids, state, text, after, limit)
-  local found = {}
+function operations.find_jobs(queue, where)
+  local found, most, page = {}, count(where.limit), nil
   local function look(row)
-    local function has(name) return row[name] and row[name]:find(text, 1, true) end
-    if row.queue == queue and (not state or row.state == state) and #found < limit then
-      if not text or has('last_error') or has('retry_error') then found[#found + 1] = shown(row) end
-    end
+    local errors = (row.last_error or '') .. '\0' .. (row.retry_error or '')
+    local is_there = row.queue == queue and row.acked_by ~= tx and #found < most
+    local is_meant = (not where.state or row.state == where.state) and errors:find(where.error or '', 1, true)
+    if is_there and is_meant then found[#found + 1] = row end
   end
-  if ids then return each(ids, look) and found end
-  local set = key(state == 'dead' and 'dead' or 'jobs', queue)
-  while #found < limit do
-    local page = call('ZRANGEBYLEX', set, '(' .. after, '+', 'LIMIT', 0, 1000)
-    if each(page, look) == 0 then break end
-    after = page[#page]
-  end
+  repeat
+    page = where.ids or call('ZRANGEBYLEX', key('jobs', queue), '(' .. where.after, '+', 'LIMIT', 0, 1000)
+    table.sort(page)
+    each(page, look)
+    where.after = page[#page]
+  until where.ids or not where.after or #found == most
   return found
 end
 
 function operations.count_jobs(queue)
-  local counts, oldest = { ready = 0, delayed = 0, processing = 0, stale = 0, dead = 0 }, false
-  each(call('ZRANGE', key('jobs', queue), 0, -1), function(row)
-    local kind = where(row) or 'claimed' -- now, wherever it stands
-    if kind == 'last' and now >= row.deadline then kind = 'stale' end
-    if kind == 'claimed' or kind == 'last' then kind = 'processing' end
+  local counts, oldest = { ready = 0, delayed = 0, processing = 0, stale = 0, dead = 0 }, now
+  each(all(queue), function(row)
+    local kind = place(row)
     counts[kind] = counts[kind] + 1
-    if kind == 'ready' and (not oldest or row.run_at < oldest) then oldest = row.run_at end
+    if kind == 'ready' and row.run_at < oldest then oldest = row.run_at end
   end)
-  return { counts.ready, counts.delayed, counts.processing, counts.stale, counts.dead, oldest, now }
+  counts.oldest_ready_age = counts.ready > 0 and sum(now, oldest, -1)
+  return counts
+end
+
+local function refresh(queue) -- time has gone on; or the clock was set back, and what had expired has not
+  local room = 1000
+  each(call('ZRANGEBYLEX', key('stale', queue), '(' .. now .. '\255', '+'), put)
+  each(call('ZRANGEBYLEX', key('due', queue), '-', '[' .. now .. '\255'), function(row)
+    if not is_exhausted(row) then put(row) elseif room > 0 then room = room - 1 bury(row, LAPSED) end
+  end)
 end
 
 function operations.claim_jobs(queue, workers)
+  local taken = {}
   refresh(queue)
-  bury_lapsed(queue, 1000)
-  local taken, next_at = {}, false
   while #taken < #workers do
     local spot = call('ZPOPMIN', key('ready', queue))[1]
     if not spot then break end
     local row = read(spot:sub(-20))
-    row.place = false
-    if now < (row.deadline or row.run_at) then
-      again(row) -- the clock was set back since it was put here
-    else
-      put(row, {
-        state = 'processing', worker_id = workers[#taken + 1], deadline = shift(now, row.visibility_timeout),
-        attempts = shift(row.attempts, ONE), token = text(call('INCR', P .. 'tokens')),
-      })
-      taken[#taken + 1] = shown(row)
-    end
+    local claim = place(row) == 'ready' and { -- or the clock was set back since it was put here
+      state = 'processing', worker_id = workers[#taken + 1], deadline = shift(now, row.visibility_timeout),
+      attempts = shift(row.attempts, text(1)), token = draw('token'),
+    }
+    if claim then taken[#taken + 1] = row end
+    put(row, claim)
   end
-  for _, set in ipairs({ 'delayed', 'claimed' }) do
-    local at = (first(key(set, queue)) or ''):sub(1, 20)
-    if at ~= '' and (not next_at or at < next_at) then next_at = at end
-  end
-  return { taken, next_at }
-end
-
-local function live(queue, id, token)
-  local row = read(id)
-  if not row or row.queue ~= queue or row.token ~= token or row.held then return nil end
-  return row.deadline and now < row.deadline and row
+  local due = call('ZRANGE', key('due', queue), 0, 0)[1]
+  return { jobs = taken, next_at = due and due:sub(1, 20) }
 end
 
 local settles = {}
-local FREE = { state = 'pending', worker_id = false, deadline = false, token = false }
-
-local function free(row, changes)
-  for name, value in pairs(FREE) do changes[name] = value end
-  put(row, changes)
-  wake('queue', row.queue)
-  return now
+function settles.Ack(row)
+  if tx == '' then remove(row) else put(row, { acked_by = tx }) mark('acked', row.id) end
 end
-
-function settles.Ack(row) remove(row) return now end
-function settles.Fail(row, why) bury(row, why) return now end
-function settles.Release(row) return free(row, { attempts = shift(row.attempts, text(-1)) }) end
-function settles.Retry(row, delay, why) return free(row, { run_at = shift(now, delay), retry_error = why }) end
-function settles.Heartbeat(row, window)
-  put(row, { deadline = shift(now, window) })
-  wake('queue', row.queue) -- it may end sooner than those who wait were told
-  return row.deadline
+function settles.Cancel(row) remove(row) end
+function settles.Fail(row, how) bury(row, how.error) end
+function settles.Heartbeat(row, how) put(row, { deadline = shift(now, how.window) }) end
+function settles.Release(row) free(row, { attempts = shift(row.attempts, text(-1)) }) end
+function settles.Retry(row, how) free(row, { run_at = shift(now, how.delay), retry_error = how.error }) end
+function settles.Redrive(row)
+  free(row, { run_at = now, attempts = ZERO, expires_at = false, last_error = false, died_at = false })
 end
-
-local function cancel(row) if row.state == 'pending' then remove(row) return now end end
-local function redrive(row)
-  if row.state ~= 'dead' then return nil end
-  return free(row, { run_at = now, attempts = ZERO, expires_at = false, last_error = false, died_at = false })
-end
-local unclaimed = { Cancel = cancel, Redrive = redrive }
 
 function operations.settle_jobs(given)
-  local instants = {}
+  local instants, unclaimed = {}, { Cancel = 'pending', Redrive = 'dead' }
   for at, settle in ipairs(given) do
-    local kind, queue, id, token, one, two = unpack(settle)
-    local row = unclaimed[kind] and read(id) or live(queue, id, token)
-    local act = unclaimed[kind] or settles[kind]
-    instants[at] = row and row.queue == queue and act(row, one, two) or false
+    local row, state = read(settle.id), unclaimed[settle.kind]
+    local is_live = row and row.token == settle.token and row.deadline and now < row.deadline
+    local can = row and row.queue == settle.queue and not row.acked_by and (is_live or row.state == state)
+    if can then settles[settle.kind](row, settle) end
+    if can and next(row.spots) then wake('queue', row.queue) end -- a claim will find it, now or later
+    instants[at] = can and (settle.kind == 'Heartbeat' and row.deadline or now) or false
   end
   return instants
 end
 
 function operations.sweep_jobs(queue)
-  refresh(queue)
-  local stale = each(upto(key('stale', queue), now), function(row) bury(row, EXPIRED) end)
-  return stale + bury_lapsed(queue)
+  return each(all(queue), function(row)
+    return place(row) == 'stale' and bury(row, is_expired(row) and EXPIRED or LAPSED)
+  end)
 end
 
-function operations.purge_jobs(queue, age) -- negative; false: all
-  local horizon, gone = age and shift(now, age), 0
-  each(call('ZRANGE', key('dead', queue), 0, -1), function(row)
-    if not horizon or row.died_at < horizon then
-      remove(row)
-      gone = gone + 1
-    end
+function operations.purge_jobs(queue, older_than)
+  return each(all(queue), function(row)
+    local is_old = older_than <= ZERO or row.died_at and row.died_at < shift(now, older_than, -1)
+    return row.state == 'dead' and is_old and remove(row)
   end)
-  return gone
 end

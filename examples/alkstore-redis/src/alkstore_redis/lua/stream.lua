@@ -1,97 +1,73 @@
--- Streams. A log is a sorted set of offset .. packed event, `last` the greatest offset given, `head` the greatest that could
--- be read. The first offset that an open transaction took is its floor: readers stay below, or a commit would fill a gap
--- behind them.
-local alive = {}
-local function is_alive(txid) -- while its process listens: a killed one has no subscriber on its own channel any more
-  local store = txid:match('^[^/]*')
-  if alive[store] == nil then alive[store] = call('PUBSUB', 'NUMSUB', P .. 'store:' .. store)[2] > 0 end
-  return alive[store]
-end
+-- Streams. A log is a sorted set of offset .. event. The first offset that an open transaction took is its floor: readers stay
+-- below, or a commit would fill a gap behind them. Until then its events are in a log of its own.
+local function log(stream) return P .. 'log:' .. tx .. ':' .. stream end
+local function landed(stream) return P .. 'log::' .. stream end
 
-local function floor(stream, apart_from)
-  local floors, least = call('HGETALL', P .. 'floors:' .. stream), false
-  for at = 1, #floors, 2 do
-    local txid, offset = floors[at], floors[at + 1]
-    if txid ~= apart_from and (not least or offset < least) and is_alive(txid) then least = offset end
+local function floor(stream) -- of the others; without any, a text that sorts after every offset
+  local least = '~'
+  for txid, offset in pairs(map('floors:' .. stream)) do
+    if txid ~= tx and offset < least and is_alive(txid) then least = offset end
   end
   return least
-end
-
-local function top(stream, apart_from)
-  local least = floor(stream, apart_from)
-  return least and '(' .. least or '+'
-end
-
-local function head(stream)
-  local greatest = call('ZREVRANGEBYLEX', P .. 'log:' .. stream, top(stream), '-', 'LIMIT', 0, 1)[1]
-  local before = call('HGET', P .. 'stream:' .. stream, 'head') or ZERO
-  local seen = (greatest or ''):sub(1, 20)
-  return seen > before and seen or before, before
-end
-
-local function raise_head(stream)
-  local greatest, before = head(stream)
-  if greatest > before then call('HSET', P .. 'stream:' .. stream, 'head', greatest) end
-  wake('stream', stream)
-end
-
-local function draw(stream)
-  local offset = shift(call('HGET', P .. 'stream:' .. stream, 'last') or ZERO, ONE)
-  call('HSET', P .. 'stream:' .. stream, 'last', offset)
-  return offset
-end
-
-local function land(stream, offset, event)
-  call('SADD', P .. 'streams', stream)
-  call('ZADD', P .. 'log:' .. stream, 0, offset .. cmsgpack.pack(event))
 end
 
 function operations.append_events(events)
   local offsets = {}
   for at, event in ipairs(events) do
-    local stream, key, payload, headers = unpack(event)
-    offsets[at] = draw(stream)
-    land(stream, offsets[at], { key, payload, headers, now })
-  end
-  for _, event in ipairs(events) do
-    if not woken['stream:' .. event[1]] then raise_head(event[1]) end
+    local stream, offset = event.stream, draw('stream:' .. event.stream)
+    event.offset, event.created_at, offsets[at] = offset, now, offset
+    call('ZADD', log(stream), 0, offset .. cjson.encode(event))
+    if tx == '' then
+      call('SADD', P .. 'streams', stream)
+      wake('stream', stream)
+    else
+      call('HSETNX', P .. 'floors:' .. stream, tx, offset)
+      mark('drafted', stream)
+    end
   end
   return offsets
 end
 
-function operations.read_events(stream, after, limit, txid)
-  local found = {}
-  local log = P .. 'log:' .. stream
-  for _, member in ipairs(call('ZRANGEBYLEX', log, '(' .. after .. '\255', top(stream, txid), 'LIMIT', 0, limit)) do
-    found[#found + 1] = { member:sub(1, 20), unpack(cmsgpack.unpack(member:sub(21))) }
+function operations.read_events(stream, after, limit)
+  local found, events = {}, {}
+  for _, log in ipairs({ landed(stream), tx ~= '' and log(stream) or nil }) do
+    local range = { '(' .. after .. '\255', '(' .. floor(stream), 'LIMIT', 0, count(limit) }
+    for _, member in ipairs(call('ZRANGEBYLEX', log, unpack(range))) do found[#found + 1] = member end
   end
-  return { found, floor(stream, txid) }
+  table.sort(found)
+  for at = 1, math.min(#found, count(limit)) do events[at] = cjson.decode(found[at]:sub(21)) end
+  return events
 end
 
-function operations.read_head(stream) return (head(stream)) end
+function operations.read_head(stream)
+  local last = call('ZREVRANGEBYLEX', landed(stream), '(' .. floor(stream), '-', 'LIMIT', 0, 1)[1] or ''
+  local head, trimmed = last:sub(1, 20), call('HGET', P .. 'trimmed', stream) or ZERO
+  return head > trimmed and head or trimmed
+end
 
 function operations.trim_events(stream, horizon)
-  local least = floor(stream)
-  local most = least and least <= horizon and '(' .. least or '[' .. horizon .. '\255'
-  return call('ZREMRANGEBYLEX', P .. 'log:' .. stream, '-', most)
+  local log, least = landed(stream), floor(stream)
+  call('HSET', P .. 'trimmed', stream, operations.read_head(stream))
+  local gone = call('ZREMRANGEBYLEX', log, '-', least <= horizon and '(' .. least or '[' .. horizon .. '\255')
+  if call('EXISTS', log, P .. 'positions:' .. stream) == 0 then call('SREM', P .. 'streams', stream) end
+  return gone
 end
 
-function operations.read_offsets(stream, consumer)
-  if not consumer then return call('HGETALL', P .. 'positions:' .. stream) end
-  local position = call('HGET', P .. 'positions:' .. stream, consumer)
-  return position and { consumer, position } or {}
-end
-
-local function position(stream, consumer) return call('HGET', P .. 'positions:' .. stream, consumer) or ZERO end
+local function position(stream, name) return call('HGET', P .. 'positions:' .. stream, name) or ZERO end
 
 local function save(stream, consumer, offset)
   call('SADD', P .. 'streams', stream)
   call('HSET', P .. 'positions:' .. stream, consumer, offset)
 end
 
+function operations.read_offsets(stream, consumer)
+  local positions = map('positions:' .. stream)
+  return consumer and { [consumer] = positions[consumer] } or positions
+end
+
 function operations.move_offset(stream, consumer, offset, backwards)
   if call('HEXISTS', P .. 'holds', stream .. '\0' .. consumer) == 1 then return 'held' end
-  if not backwards and offset <= position(stream, consumer) then return 0 end
-  save(stream, consumer, offset)
-  return 1
+  local moves = backwards or offset > position(stream, consumer)
+  if moves then save(stream, consumer, offset) end
+  return moves
 end

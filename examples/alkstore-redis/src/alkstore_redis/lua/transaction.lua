@@ -1,108 +1,74 @@
--- Transactions. What one writes is kept by its process until the commit. What others must see of it before are its marks:
--- jobs that it acked, floors in streams, positions that it holds. The next write of anybody frees what a dead one had.
-local function mark(txid, kind, what)
-  call('SADD', P .. 'open', txid)
-  call('SADD', P .. 'marks:' .. txid, kind .. ':' .. what)
-end
-
-local undo = {}
-function undo.job(id)
-  local row = read(id)
-  if row then
-    put(row, { held = false })
-    wake('queue', row.queue)
+-- Transactions. A transaction is a name that its operations carry. What it writes is kept apart (jobs with `made_by`, logs of its
+-- own, saves), and what others must see of it before its end stands in its way: `acked_by`, floors, held positions.
+local function hold(place) -- gives why not, if not
+  local owner = call('HGET', P .. 'holds', place)
+  if not owner or owner == tx then
+    call('HSET', P .. 'holds', place, tx)
+    call('HDEL', P .. 'wants', tx)
+    return mark('held', place)
   end
-end
-function undo.floor(stream, txid)
-  call('HDEL', P .. 'floors:' .. stream, txid)
-  raise_head(stream)
-  local kept = call('EXISTS', P .. 'log:' .. stream, P .. 'floors:' .. stream)
-  if kept == 0 and not call('HGET', P .. 'stream:' .. stream, 'head') then call('DEL', P .. 'stream:' .. stream) end
-end
-function undo.hold(position) call('HDEL', P .. 'holds', position) end
-
-local function free_marks(txid)
-  for _, found in ipairs(call('SMEMBERS', P .. 'marks:' .. txid)) do
-    local colon = found:find(':', 1, true)
-    undo[found:sub(1, colon - 1)](found:sub(colon + 1), txid)
+  while owner do -- who waits for whom, up to one who waits for nobody, or for us
+    local wanted = call('HGET', P .. 'wants', owner)
+    owner = wanted and call('HGET', P .. 'holds', wanted)
+    if owner == tx then return 'circle' end
   end
-  call('HDEL', P .. 'wants', txid)
-  call('DEL', P .. 'marks:' .. txid)
-  call('SREM', P .. 'open', txid)
-end
-
-local function reap()
-  for _, txid in ipairs(call('SMEMBERS', P .. 'open')) do
-    if not is_alive(txid) then free_marks(txid) end
-  end
-end
-
-function operations.draw_jobs(jobs)
-  local rows, last = {}, draw_ids(#jobs)
-  for at, job in ipairs(jobs) do rows[at] = shown(make(job, last + at, false)) end
-  return rows
-end
-
-function operations.hold_jobs(txid, acks)
-  local instants = {}
-  call('SADD', P .. 'open', txid)
-  for at, ack in ipairs(acks) do
-    local row = live(unpack(ack))
-    instants[at] = row and now or false
-    if row then
-      put(row, { held = txid })
-      mark(txid, 'job', row.id)
-    end
-  end
-  return instants
-end
-
-function operations.draw_events(txid, streams)
-  local offsets = {}
-  for at, stream in ipairs(streams) do
-    offsets[at] = draw(stream)
-    call('HSETNX', P .. 'floors:' .. stream, txid, offsets[at])
-    mark(txid, 'floor', stream)
-  end
-  return { now, offsets }
-end
-
-function operations.hold_position(txid, stream, consumer)
-  local wanted = stream .. '\0' .. consumer
-  local owner = call('HGET', P .. 'holds', wanted)
-  if not owner or owner == txid then
-    call('HSET', P .. 'holds', wanted, txid)
-    call('HDEL', P .. 'wants', txid)
-    mark(txid, 'hold', wanted)
-    return position(stream, consumer)
-  end
-  local waits_for = owner
-  while waits_for do -- who waits for whom, up to one who waits for nobody, or for us
-    local theirs = call('HGET', P .. 'wants', waits_for)
-    waits_for = theirs and call('HGET', P .. 'holds', theirs)
-    if waits_for == txid then return 'circle' end
-  end
-  call('SADD', P .. 'open', txid)
-  call('HSET', P .. 'wants', txid, wanted)
+  call('HSET', P .. 'wants', tx, place) -- not before: in a circle of others the next one would look for its end for ever
   return 'held'
 end
 
-function operations.commit(txid, is_marked, acked, rows, events, saves, wakes)
-  if is_marked and call('SISMEMBER', P .. 'open', txid) == 0 then return 0 end
-  for _, id in ipairs(acked) do remove(read(id)) end
-  for _, values in ipairs(rows) do
-    local row = {}
-    for at = 1, SHOWN do row[FIELDS[at]] = values[at] end
-    add(row)
-  end
-  for _, event in ipairs(events) do
-    local stream, offset, key, payload, headers, created_at = unpack(event)
-    land(stream, offset, { key, payload, headers, created_at })
-  end
-  for _, each_save in ipairs(saves) do save(unpack(each_save)) end
-  operations.notify(wakes)
-  free_marks(txid)
-  return 1
+function operations.read_offset(stream, consumer, holds)
+  local place = stream .. '\0' .. consumer
+  return holds and hold(place) or call('HGET', P .. 'saves:' .. tx, place) or position(stream, consumer)
 end
 
-function operations.rollback(txid) return free_marks(txid) or 1 end
+function operations.save_offset(stream, consumer, offset, expected)
+  local found = operations.read_offset(stream, consumer, true)
+  local saved = found == expected or not expected and offset > found
+  if found == 'held' or found == 'circle' then return found end
+  if saved then call('HSET', P .. 'saves:' .. tx, stream .. '\0' .. consumer, offset) end
+  return { found = found, saved = saved }
+end
+
+local ends = {} -- of what it marked
+function ends.told(text, lands) if lands then tell(cjson.decode(text:sub(21))) end end
+function ends.made(id, lands) if lands then land(read(id)) else remove(read(id)) end end
+function ends.acked(id, lands)
+  if lands then remove(read(id)) else wake('queue', put(read(id), { acked_by = false }).queue) end
+end
+function ends.drafted(stream, lands)
+  local events = lands and call('ZRANGE', log(stream), 0, -1) or {}
+  for _, member in ipairs(events) do call('ZADD', landed(stream), 0, member) end
+  if lands then call('SADD', P .. 'streams', stream) end
+  call('DEL', log(stream))
+  call('HDEL', P .. 'floors:' .. stream, tx)
+  wake('stream', stream)
+end
+function ends.held(place, lands)
+  local saved, stream, consumer = call('HGET', P .. 'saves:' .. tx, place), place:match('^(.-)%z(.*)$')
+  if lands and saved then save(stream, consumer, saved) end
+  call('HDEL', P .. 'holds', place)
+end
+
+local function finish(txid, lands)
+  local own, marks = tx, call('SMEMBERS', P .. 'marks:' .. txid)
+  tx = txid
+  table.sort(marks) -- what was told is told in its order
+  for _, found in ipairs(marks) do
+    local kind, name = found:match('^(%l+):(.*)$')
+    ends[kind](name, lands)
+  end
+  call('DEL', P .. 'marks:' .. tx, P .. 'saves:' .. tx)
+  call('HDEL', P .. 'wants', tx)
+  call('SREM', P .. 'open', tx)
+  tx = own
+end
+
+function operations.begin() return call('SADD', P .. 'open', tx) end
+function operations.rollback() finish(tx, false) end
+function operations.commit() finish(tx, true) end
+
+local function reap() -- what dead processes left
+  for _, txid in ipairs(call('SMEMBERS', P .. 'open')) do
+    if not is_alive(txid) then finish(txid, false) end
+  end
+end

@@ -1,6 +1,11 @@
--- Keys that a set of members holds, of which each begins with a text up to, or after, another one.
-local function upto(key, most, count) return call('ZRANGEBYLEX', key, '-', '[' .. most .. '\255', 'LIMIT', 0, count or -1) end
-local function first(key) return call('ZRANGE', key, 0, 0)[1] end
+-- Wakes. Every store hears on one channel of what was touched; who is no alkstore, the payload on a channel of its own.
+local function tell(notified)
+  wake('channel', notified.channel)
+  call('PUBLISH', P .. 'notify:' .. notified.channel, notified.payload or '')
+end
 
-local woken = {}
-local function wake(kind, name) woken[kind .. ':' .. name] = true end
+function operations.notify(wakes)
+  for _, notified in ipairs(wakes) do
+    if tx == '' then tell(notified) else mark('told', draw('told') .. cjson.encode(notified)) end
+  end
+end
