@@ -34,6 +34,8 @@ SQL = ("sql", "postgresql")  # the second for what the highlighter takes for no 
 OTHER_LANGUAGES = {
     *("bash", "console", "dockerfile", "ini", "json", "lua", "mermaid", *SQL, "text", "toml", "yaml"),
 }
+DIRECTIVES = {"eval-rst", "toctree"}
+"""What Sphinx reads: the first is the reference's, which test_reference.py looks at."""
 
 NORMATIVE = ROOT / "docs" / "contract.md"
 IN_MEMORY = {'"sqlite:///app.db"': '"mem://"', "delay=5": "delay=0"}
@@ -67,7 +69,7 @@ def blocks(text: str, *languages: str) -> Iterator[Block]:
                 source = "\n".join(part.removeprefix(found["indent"]) for part in body)
                 yield Block(number, source, found["language"])
             else:
-                assert found["language"].strip("{}") in OTHER_LANGUAGES | {"toctree"}, (
+                assert found["language"].strip("{}") in OTHER_LANGUAGES | DIRECTIVES, (
                     f"line {number}: a code block is ```python, which is run, or one of {sorted(OTHER_LANGUAGES)}"
                 )
 
