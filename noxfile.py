@@ -89,6 +89,15 @@ def mutation(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Set alkstore beside the bare drivers and its peers, and print docs/performance.md anew; about five minutes an
+    engine on a machine that does nothing else: ``nox -s bench -- --engine sqlite --peer huey --quick``.
+    """
+    _install(session, "test", "bench")
+    session.run("python", "benchmarks/bench.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check form, imports and the workspace."""
     _install(session, "lint")

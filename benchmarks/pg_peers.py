@@ -22,11 +22,19 @@ import asyncpg
 from harness import Cost, machine, machine_lines, measure, median, table, write_reports
 from pg_server import add_options, database, facts, started
 from pg_sides import Bare, Ours, Pgqueuer, PgqueuerPool, PgqueuerUnlogged, Procrastinate, Side
+from workloads import (
+    BATCH,
+    TASKS,
+    enqueue,
+    enqueue_at_once,
+    enqueue_by_batch,
+    publish,
+    publish_at_once,
+    publish_by_batch,
+)
 
 from alkstore_pg.contract_server import Server
 
-TASKS: Final = 64
-BATCH: Final = 1_000
 FILLING: Final = 5_000
 
 PEERS: Final[Mapping[type[Side], str]] = {
@@ -69,34 +77,6 @@ class Workload(NamedTuple):
     is_claim: bool = False
 
 
-async def _enqueue(side: Any, count: int) -> None:
-    for _ in range(count):
-        await side.enqueue()
-
-
-async def _publish(side: Any, count: int) -> None:
-    for _ in range(count):
-        await side.publish()
-
-
-async def _enqueue_at_once(side: Any, count: int) -> None:
-    await asyncio.gather(*(_enqueue(side, count // TASKS) for _ in range(TASKS)))
-
-
-async def _publish_at_once(side: Any, count: int) -> None:
-    await asyncio.gather(*(_publish(side, count // TASKS) for _ in range(TASKS)))
-
-
-async def _enqueue_by_batch(side: Any, count: int) -> None:
-    for _ in range(0, count, BATCH):
-        await side.enqueue_many(BATCH)
-
-
-async def _publish_by_batch(side: Any, count: int) -> None:
-    for _ in range(0, count, BATCH):
-        await side.publish_many(BATCH)
-
-
 def _process(size: int) -> Callable[[Any, int], Awaitable[object]]:
     return lambda side, count: side.process(count, size)
 
@@ -109,15 +89,15 @@ ALONE: Final = (Ours, Bare, Pgqueuer, PgqueuerPool, PgqueuerUnlogged, Procrastin
 STREAMS: Final = (Ours, Bare)  # the peers have none
 
 WORKLOADS: Final = (
-    Workload("enqueue one by one", 4_000, _enqueue, 3.0, sides=ALONE, slow=SINGLE),
-    Workload("64 tasks enqueue", 51_200, _enqueue_at_once, 15.0, slow=CROWD),
-    Workload("enqueue by 1,000", 80_000, _enqueue_by_batch, 3.5, slow=BATCHES),
+    Workload("enqueue one by one", 4_000, enqueue, 3.0, sides=ALONE, slow=SINGLE),
+    Workload("64 tasks enqueue", 51_200, enqueue_at_once, 15.0, slow=CROWD),
+    Workload("enqueue by 1,000", 80_000, enqueue_by_batch, 3.5, slow=BATCHES),
     Workload("claim, run, ack one by one", 2_000, _process(1), slow=SINGLE, is_claim=True),
     Workload("claim, run, ack by 100", 40_000, _process(100), slow=BY_MANY, is_claim=True),
     Workload("claim, run, ack by 500", 40_000, _process(500), 2.5, 25_000, slow=BY_MANY, is_claim=True),
-    Workload("publish one by one", 4_000, _publish, sides=STREAMS),
-    Workload("64 tasks publish", 51_200, _publish_at_once, sides=STREAMS, slow=CROWD),
-    Workload("publish by 1,000", 80_000, _publish_by_batch, sides=STREAMS),
+    Workload("publish one by one", 4_000, publish, sides=STREAMS),
+    Workload("64 tasks publish", 51_200, publish_at_once, sides=STREAMS, slow=CROWD),
+    Workload("publish by 1,000", 80_000, publish_by_batch, sides=STREAMS),
 )
 
 # ---------------------------------------------------------------- runs
@@ -136,7 +116,7 @@ async def _run(work: Workload, kind: type[Side], count: int, dsn: str) -> Cost:
         warm = max(count // 10 // BATCH * BATCH, TASKS)
         if work.is_claim:
             await _fill(side, warm)
-        await work.run(side, warm if warm % BATCH == 0 or work.run is not _enqueue_by_batch else BATCH)
+        await work.run(side, warm if warm % BATCH == 0 or work.run is not enqueue_by_batch else BATCH)
         if work.is_claim:
             await _fill(side, count)
         await _settle_down(dsn)

@@ -16,26 +16,33 @@ import json
 import logging
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias, cast
 
 import asyncpg
 from harness import PAYLOAD
+from store_side import NAME, StoreSide
 
-from alkstore import JobHandle, statements
+from alkstore import JobHandle, Tx, statements
 from alkstore.payload import decode, encode
 from alkstore_pg import PgStore
 from alkstore_pg.session import Schema
 
-__all__ = ["Bare", "Ours", "Pgqueuer", "PgqueuerPool", "PgqueuerUnlogged", "Procrastinate", "Side"]
+__all__ = ["JOINS", "Bare", "Ours", "Pgqueuer", "PgqueuerPool", "PgqueuerUnlogged", "Procrastinate", "Side"]
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-NAME: Final = "bench"
+OWN_TABLE: Final = "CREATE TABLE IF NOT EXISTS person (name text NOT NULL)"
+OWN_ROW: Final = "INSERT INTO person VALUES ($1)"
+"""What an application keeps beside the store."""
+PAGE: Final = 500
+TTL: Final = 30_000_000
 WORKER: Final = "bench:1:0000"
 WINDOW, ATTEMPTS, BASE_DELAY = 300_000_000, 3, 5_000_000
 PATIENCE: Final = 30_000
+JOINS: Final = "joins"
+"""The setting of a side whose tables another one has made."""
 POOL: Final = 8
 """Connections for a crowd: with 4, 16 and 32 the peers were slower on two cores."""
 
@@ -43,7 +50,7 @@ POOL: Final = 8
 class Side(Protocol):
     """What is timed. `process` takes jobs by ``size``, runs a trivial handler for each, and acks it. Two publish, too."""
 
-    async def open(self, dsn: str) -> Self: ...
+    async def open(self, dsn: str, setting: str = "") -> Self: ...
 
     async def close(self) -> None: ...
 
@@ -62,23 +69,14 @@ async def handle(payload: object) -> None:
 # ---------------------------------------------------------------- alkstore
 
 
-class Ours:
+class Ours(StoreSide):
     """The store, through its public interface."""
 
-    async def open(self, dsn: str) -> Self:
-        self._store = await PgStore(dsn)
-        self._queue = self._store.queue(NAME)
-        self._stream = self._store.stream(NAME)
+    async def open(self, dsn: str, setting: str = "") -> Self:
+        self._use(await PgStore(dsn))
+        async with self._store.begin_tx() as tx:
+            await _own(tx).execute(OWN_TABLE)
         return self
-
-    async def close(self) -> None:
-        await self._store.aclose()
-
-    async def enqueue(self) -> object:
-        return await self._queue.enqueue(PAYLOAD)
-
-    async def enqueue_many(self, count: int) -> object:
-        return await self._queue.enqueue_batch([PAYLOAD] * count)
 
     async def process(self, count: int, size: int) -> None:
         if size == 1:
@@ -88,26 +86,31 @@ class Ours:
                 await _work(job)
             return
         # While one of them waits for its acks, the other one's jobs are claimed.
-        done = await asyncio.gather(*(self._work_off(size) for _ in range(2)))
+        batches = iter(range(-(-count // size)))
+        done = await asyncio.gather(*(self._work_off(batches, size) for _ in range(2)))
         assert sum(done) == count
 
-    async def _work_off(self, size: int) -> int:
+    async def _work_off(self, batches: Iterator[int], size: int) -> int:
         done = 0
-        while jobs := await self._queue.claim_batch(size):
+        for _ in batches:  # the two share it
+            jobs = await self._queue.claim_batch(size)
             await asyncio.gather(*(_work(job) for job in jobs))
             done += len(jobs)
         return done
 
-    async def publish(self) -> object:
-        return await self._stream.publish(PAYLOAD)
-
-    async def publish_many(self, count: int) -> object:
-        return await self._stream.publish_batch([PAYLOAD] * count)
+    async def transact(self) -> None:
+        async with self._store.begin_tx() as tx:
+            await _own(tx).execute(OWN_ROW, "ada")
+            await tx.enqueue(NAME, self.payload)
 
 
 async def _work(job: JobHandle) -> None:
     await handle(job.job.payload)
     assert await job.ack()
+
+
+def _own(tx: Tx) -> Connection:
+    return cast(Connection, tx.connection)
 
 
 # ---------------------------------------------------------------- the bare driver
@@ -116,7 +119,9 @@ async def _work(job: JobHandle) -> None:
 class Bare:
     """asyncpg on one connection; a crowd's calls follow each other."""
 
-    async def open(self, dsn: str) -> Self:
+    payload: object = PAYLOAD
+
+    async def open(self, dsn: str, setting: str = "") -> Self:
         async with PgStore(dsn) as store:  # its tables
             await store.stream(NAME).publish(None)
         self._db: Connection = await asyncpg.connect(dsn)
@@ -124,9 +129,11 @@ class Bare:
         schema = Schema("alkstore")
         self._sql = {
             area: {name: schema.render(text) for name, text in statements.load("alkstore_pg", area).items()}
-            for area in ("queue", "stream")
+            for area in ("queue", "stream", "lock")
         }
         ((self._id, self._base, self._home),) = await self._db.fetch(self._sql["stream"]["find"], NAME)
+        await self._db.execute(OWN_TABLE)
+        self._last = 1  # behind the event that made the stream
         return self
 
     async def close(self) -> None:
@@ -139,12 +146,12 @@ class Bare:
 
     async def enqueue(self) -> object:
         rest = (b"{}", 0, WINDOW, ATTEMPTS, BASE_DELAY)
-        ((id,),) = await self._fetch("queue", "insert_ready", NAME, encode(PAYLOAD), *rest)
+        ((id,),) = await self._fetch("queue", "insert_ready", NAME, encode(self.payload), *rest)
         return id
 
     async def enqueue_many(self, count: int) -> object:
         rest: Sequence[object] = (b"{}", 0, None, None, WINDOW, ATTEMPTS, BASE_DELAY, None, [])
-        payloads = [encode(PAYLOAD) for _ in range(count)]
+        payloads = [encode(self.payload) for _ in range(count)]
         ((ids, _),) = await self._fetch("queue", "insert_alike", NAME, payloads, *rest)
         return ids
 
@@ -163,13 +170,35 @@ class Bare:
         return await self.publish_many(1)
 
     async def publish_many(self, count: int) -> object:
-        payloads = [encode(PAYLOAD) for _ in range(count)]
+        payloads = [encode(self.payload) for _ in range(count)]
         nothing, headers = [None] * count, [b"{}"] * count
         stream = ([self._id], [self._base], [None], [1] * count)
         ((_, drawn),) = await self._fetch(
             "stream", "append", *stream, nothing, payloads, headers, [], self._home
         )
         return [value - self._base for value in drawn]
+
+    async def claim_and_ack(self) -> None:
+        await self.process(1, 1)
+
+    async def replay(self, count: int) -> None:
+        while count > 0:
+            where = (self._id, self._base, self._home, self._last, min(count, PAGE), False)
+            rows = await self._fetch("stream", "read", *where)
+            for row in rows:
+                assert decode(row[2]) is not None
+            self._last = rows[-1][0]
+            count -= len(rows)
+
+    async def lock(self) -> None:
+        ((fence, _),) = await self._fetch("lock", "take", NAME, TTL, PATIENCE)
+        ((freed,),) = await self._fetch("lock", "renew", NAME, fence, 0, [], PATIENCE)
+        assert freed is not None
+
+    async def transact(self) -> None:
+        async with self._db.transaction():
+            await self._db.execute(OWN_ROW, "ada")
+            await self.enqueue()
 
 
 # ---------------------------------------------------------------- pgqueuer
@@ -180,7 +209,7 @@ class Pgqueuer:
 
     durability: ClassVar = "durable"
 
-    async def open(self, dsn: str) -> Self:
+    async def open(self, dsn: str, setting: str = "") -> Self:
         module, queries, drivers, settings = (
             importlib.import_module(name)
             for name in ("pgqueuer", "pgqueuer.queries", "pgqueuer.db", "pgqueuer.domain.settings")
@@ -191,12 +220,14 @@ class Pgqueuer:
         self._pool = await asyncpg.create_pool(dsn, min_size=POOL, max_size=POOL)
         self._queries: Any = queries.Queries(self._driver(self._db))
         self._crowd: Any = queries.Queries(drivers.AsyncpgPoolDriver(self._pool))
-        await self._queries.install()
-        await self._queries.optimize_autovacuum()
+        if setting != JOINS:
+            await self._queries.install()
+            await self._queries.optimize_autovacuum()
         if self.durability != "durable":
             self._queries.qbe.settings.durability = settings.Durability(self.durability)
             await self._queries.alter_durability()
         self._calls = 0
+        await self._db.execute(OWN_TABLE)
         return self
 
     async def close(self) -> None:
@@ -223,12 +254,32 @@ class Pgqueuer:
             nonlocal left
             await handle(json.loads(job.payload))
             left -= 1
-            if not left:
+            if left == 0:
                 manager.shutdown.set()  # it ends when all that it has taken is done and logged
 
         manager.entrypoint(NAME)(entry)
         await manager.run(batch_size=size)
-        assert left == 0
+        assert left <= 0  # where more wait it may have taken some of those
+
+    async def work(self, count: int) -> None:
+        await self.process(count, PAGE)
+
+    async def drain(self) -> None:
+        """Work off what waits, beside other processes."""
+        manager = self._make(self._driver(self._db))
+
+        async def entry(job: Any) -> None:
+            await handle(json.loads(job.payload))
+
+        manager.entrypoint(NAME)(entry)
+        await manager.run(
+            batch_size=PAGE, mode=importlib.import_module("pgqueuer.types").QueueExecutionMode.drain
+        )
+
+    async def transact(self) -> None:
+        async with self._db.transaction():
+            await self._db.execute(OWN_ROW, "ada")
+            await self._queries.enqueue(NAME, _json())
 
 
 class PgqueuerPool(Pgqueuer):
@@ -254,7 +305,7 @@ def _json() -> bytes:
 class Procrastinate:
     """procrastinate on psycopg 3, its own connector for programs with asyncio."""
 
-    async def open(self, dsn: str) -> Self:
+    async def open(self, dsn: str, setting: str = "") -> Self:
         module = importlib.import_module("procrastinate")
         logging.getLogger("procrastinate").setLevel(logging.WARNING)
         with warnings.catch_warnings():
@@ -270,7 +321,8 @@ class Procrastinate:
         self._task: Any = self._app.task(name=NAME, queue=NAME)(task)
         self._life = AsyncExitStack()
         await self._life.enter_async_context(self._app.open_async())
-        await self._app.schema_manager.apply_schema_async()
+        if setting != JOINS:
+            await self._app.schema_manager.apply_schema_async()
         return self
 
     async def close(self) -> None:
@@ -284,6 +336,10 @@ class Procrastinate:
 
     async def process(self, count: int, size: int) -> None:
         before = self._done
+        await self._drain(size)
+        assert self._done - before == count
+
+    async def _drain(self, size: int) -> None:
         await self._app.run_worker_async(
             queues=[NAME],
             wait=False,
@@ -292,4 +348,10 @@ class Procrastinate:
             listen_notify=False,
             install_signal_handlers=False,
         )
-        assert self._done - before == count
+
+    async def work(self, count: int) -> None:
+        await self.process(count, POOL)
+
+    async def drain(self) -> None:
+        """Work off what waits, beside other processes."""
+        await self._drain(POOL)

@@ -20,10 +20,20 @@ from typing import Final, NamedTuple
 
 from harness import Cost, machine, machine_lines, measure, median, table, write_reports
 from sqlite_sides import Bare, Blind, Durability, Listed, Ours, Side, Stepwise
+from workloads import (
+    BATCH,
+    CLAIMED,
+    TASKS,
+    claim,
+    claim_by_batch,
+    enqueue,
+    enqueue_at_once,
+    enqueue_by_batch,
+    publish,
+    publish_at_once,
+    publish_by_batch,
+)
 
-TASKS: Final = 64
-BATCH: Final = 1_000
-CLAIMED: Final = 100
 FILLING: Final = 10_000
 SLICES: Final = 10
 SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
@@ -45,57 +55,19 @@ class Workload(NamedTuple):
     needs: int = 0
 
 
-async def _enqueue(side: Side, count: int) -> None:
-    for _ in range(count):
-        await side.enqueue()
-
-
-async def _publish(side: Side, count: int) -> None:
-    for _ in range(count):
-        await side.publish()
-
-
-async def _enqueue_by_batch(side: Side, count: int) -> None:
-    for start in range(0, count, BATCH):
-        await side.enqueue_many(min(BATCH, count - start))
-
-
-async def _publish_by_batch(side: Side, count: int) -> None:
-    for start in range(0, count, BATCH):
-        await side.publish_many(min(BATCH, count - start))
-
-
-async def _claim(side: Side, count: int) -> None:
-    for _ in range(count):
-        await side.claim_and_ack()
-
-
-async def _claim_by_batch(side: Side, count: int) -> None:
-    for start in range(0, count, CLAIMED):
-        await side.claim_and_ack_many(min(CLAIMED, count - start))
-
-
-async def _enqueue_at_once(side: Side, count: int) -> None:
-    await asyncio.gather(*(_enqueue(side, count // TASKS) for _ in range(TASKS)))
-
-
-async def _publish_at_once(side: Side, count: int) -> None:
-    await asyncio.gather(*(_publish(side, count // TASKS) for _ in range(TASKS)))
-
-
 SINGLE: Final = (0.85, 0.85)
 CROWD: Final = (8.0, 10.0)
 CLAIMING: Final = (Ours, Bare, Blind, Stepwise)
 
 WORKLOADS: Final = (
-    Workload("enqueue one by one", 4_000, _enqueue, SINGLE, (Ours, Bare)),
-    Workload("claim+ack one by one", 3_000, _claim, SINGLE, CLAIMING, 1),
-    Workload("claim+ack by 100", 20_000, _claim_by_batch, SINGLE, (Ours, Bare, Listed, Blind, Stepwise), 1),
-    Workload("enqueue_batch of 1,000", 50_000, _enqueue_by_batch, SINGLE),
-    Workload("publish one by one", 4_000, _publish, None),
-    Workload("publish_batch of 1,000", 50_000, _publish_by_batch, None),
-    Workload("64 tasks enqueue", 25_600, _enqueue_at_once, CROWD, (Ours, Bare)),
-    Workload("64 tasks publish", 25_600, _publish_at_once, CROWD),
+    Workload("enqueue one by one", 4_000, enqueue, SINGLE, (Ours, Bare)),
+    Workload("claim+ack one by one", 3_000, claim, SINGLE, CLAIMING, 1),
+    Workload("claim+ack by 100", 20_000, claim_by_batch, SINGLE, (Ours, Bare, Listed, Blind, Stepwise), 1),
+    Workload("enqueue_batch of 1,000", 50_000, enqueue_by_batch, SINGLE),
+    Workload("publish one by one", 4_000, publish, None),
+    Workload("publish_batch of 1,000", 50_000, publish_by_batch, None),
+    Workload("64 tasks enqueue", 25_600, enqueue_at_once, CROWD, (Ours, Bare)),
+    Workload("64 tasks publish", 25_600, publish_at_once, CROWD),
 )
 READINGS: Final[dict[type[Side], str]] = {
     Listed: "acks a list by one call",

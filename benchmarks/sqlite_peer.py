@@ -15,56 +15,13 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from harness import PAYLOAD, Cost, machine, machine_lines, measure, median, table, write_reports
+from harness import Cost, machine, machine_lines, measure, median, table, write_reports
+from sqlite_queues import Honker
 from sqlite_sides import Durability, Ours, Side
 
-WORKER: Final = "worker-1"
 NORMAL: Final[Durability] = "process"
-
-
-class Honker:
-    """The peer. Its calls end before they return, so nothing here ever waits."""
-
-    module: ModuleType
-
-    async def open(self, path: Path, durability: Durability) -> "Honker":
-        self._db: Any = self.module.open(str(path))
-        self._queue = self._db.queue("bench")
-        self._stream = self._db.stream("bench")
-        return self
-
-    async def close(self) -> None:
-        close = getattr(self._db, "close", None)  # older ones close with the last reference
-        if close is not None:
-            close()
-        del self._db, self._queue, self._stream
-
-    async def enqueue(self) -> object:
-        return self._queue.enqueue(PAYLOAD)
-
-    async def enqueue_many(self, count: int) -> object:
-        with self._db.transaction() as tx:
-            return [self._queue.enqueue(PAYLOAD, tx=tx) for _ in range(count)]
-
-    async def claim_and_ack(self) -> None:
-        job = self._queue.claim_one(WORKER)
-        assert job is not None
-        assert job.ack()
-
-    async def claim_and_ack_many(self, count: int) -> None:
-        jobs = self._queue.claim_batch(WORKER, count)
-        assert len(jobs) == count
-        assert self._queue.ack_batch([job.id for job in jobs], WORKER) == count
-
-    async def publish(self) -> object:
-        return self._stream.publish(PAYLOAD)
-
-    async def publish_many(self, count: int) -> object:
-        with self._db.transaction() as tx:
-            return [self._stream.publish(PAYLOAD, tx=tx) for _ in range(count)]
 
 
 class Workload(NamedTuple):
@@ -138,7 +95,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, help="write the report here, as .md and .json")
     options = parser.parse_args()
     try:
-        Honker.module = importlib.import_module("honker")
+        importlib.import_module("honker")
     except ImportError as error:
         print(
             f"honker cannot be imported here, so there is nothing to compare with: {error}", file=sys.stderr

@@ -18,9 +18,10 @@ from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
 import aiosqlite
 from harness import PAYLOAD
+from store_side import NAME, StoreSide
 
-from alkstore import statements
-from alkstore.payload import encode
+from alkstore import Tx, statements
+from alkstore.payload import decode, encode
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.connection import Connection
 from alkstore_sqlite.pack import pack
@@ -38,7 +39,11 @@ Steps: TypeAlias = Generator[Step, Rows, T]
 
 QUEUE: Final = statements.load("alkstore_sqlite", "queue")
 STREAM: Final = statements.load("alkstore_sqlite", "stream")
-NAME: Final = "bench"
+LOCK: Final = statements.load("alkstore_sqlite", "lock")
+OWN_TABLE: Final = "CREATE TABLE IF NOT EXISTS person (name TEXT NOT NULL)"
+OWN_ROW: Final = "INSERT INTO person VALUES (?)"
+"""What an application keeps beside the store."""
+PAGE: Final = 500
 WORKER: Final = "bench:1:0000"
 WINDOW, ATTEMPTS, BASE_DELAY = 300_000_000, 3, 5_000_000
 
@@ -63,39 +68,23 @@ class Side(Protocol):
     async def publish_many(self, count: int) -> object: ...
 
 
-class Ours:
+class Ours(StoreSide):
     """The store, through its public interface."""
 
     async def open(self, path: Path, durability: Durability) -> Self:
-        self._store = await SqliteStore(path, durability=durability)
-        self._queue = self._store.queue(NAME)
-        self._stream = self._store.stream(NAME)
+        self._use(await SqliteStore(path, durability=durability))
+        async with self._store.begin_tx() as tx:
+            await _own(tx).execute(OWN_TABLE)
         return self
 
-    async def close(self) -> None:
-        await self._store.aclose()
+    async def transact(self) -> None:
+        async with self._store.begin_tx() as tx:
+            await _own(tx).execute(OWN_ROW, ["ada"])
+            await tx.enqueue(NAME, self.payload)
 
-    async def enqueue(self) -> int:
-        return await self._queue.enqueue(PAYLOAD)
 
-    async def enqueue_many(self, count: int) -> list[int]:
-        return await self._queue.enqueue_batch([PAYLOAD] * count)
-
-    async def claim_and_ack(self) -> None:
-        handle = await self._queue.claim_one()
-        assert handle is not None
-        assert await handle.ack()
-
-    async def claim_and_ack_many(self, count: int) -> None:
-        handles = await self._queue.claim_batch(count)
-        assert len(handles) == count
-        assert all(await asyncio.gather(*(handle.ack() for handle in handles)))
-
-    async def publish(self) -> int:
-        return await self._stream.publish(PAYLOAD)
-
-    async def publish_many(self, count: int) -> list[int]:
-        return await self._stream.publish_batch([PAYLOAD] * count)
+def _own(tx: Tx) -> aiosqlite.Connection:
+    return cast(aiosqlite.Connection, tx.connection)
 
 
 # ---------------------------------------------------------------- the statements of each operation
@@ -156,6 +145,13 @@ def _ack_many(rows: Rows) -> Steps[None]:
     assert acked == len(rows)
 
 
+def _take() -> Steps[int]:
+    now = _now()
+    yield LOCK["take"], (NAME, now + WINDOW, now), "id"
+    ((fence, _),) = yield LOCK["find"], (NAME,), "rows"
+    return int(fence)
+
+
 # ---------------------------------------------------------------- bare
 
 
@@ -197,15 +193,18 @@ class _Connection(sqlite3.Connection):
 class Bare:
     """aiosqlite, in as many hops as the engine takes."""
 
+    payload: object = PAYLOAD
     factory: type[sqlite3.Connection] = _Connection
 
     async def open(self, path: Path, durability: Durability) -> Self:
+        self._last = 0
         async with SqliteStore(path):
             pass  # its tables
         self._db = await aiosqlite.connect(
             path, isolation_level=None, cached_statements=256, factory=_opener(self.factory, durability)
         )
         await self.run(_begin_stream())
+        await self._db.execute(OWN_TABLE)
         return self
 
     async def close(self) -> None:
@@ -216,11 +215,11 @@ class Bare:
         return result
 
     async def enqueue(self) -> object:
-        return (await self._db.execute(QUEUE["insert"], _row(encode(PAYLOAD), _now()))).lastrowid
+        return (await self._db.execute(QUEUE["insert"], _row(encode(self.payload), _now()))).lastrowid
 
     async def enqueue_many(self, count: int) -> object:
         queue, _, *common = _row(b"", _now())
-        payloads, places = pack([encode(PAYLOAD) for _ in range(count)])
+        payloads, places = pack([encode(self.payload) for _ in range(count)])
         added = await self._db.execute(QUEUE["insert_alike"], (queue, payloads, *common, places))
         last = added.lastrowid or 0
         return range(last - count + 1, last + 1)
@@ -250,10 +249,29 @@ class Bare:
         await asyncio.gather(*(ack() for _ in rows), commit())
 
     async def publish(self) -> object:
-        return await self.run(_append([encode(PAYLOAD)]))
+        return await self.run(_append([encode(self.payload)]))
 
     async def publish_many(self, count: int) -> object:
-        return await self.run(_append([encode(PAYLOAD) for _ in range(count)]))
+        return await self.run(_append([encode(self.payload) for _ in range(count)]))
+
+    async def replay(self, count: int) -> None:
+        while count > 0:
+            rows = list(await self._db.execute_fetchall(STREAM["read"], (NAME, self._last, min(count, PAGE))))
+            for row in rows:
+                assert decode(row[2]) is not None
+            self._last = rows[-1][0]
+            count -= len(rows)
+
+    async def lock(self) -> None:
+        fence = await self.run(_take())
+        freed = await self._db.execute(LOCK["renew"], (NAME, fence, _now(), None))
+        assert freed.rowcount == 1
+
+    async def transact(self) -> None:
+        await self._db.execute("BEGIN IMMEDIATE")
+        await self._db.execute(OWN_ROW, ("ada",))
+        await self._db.execute(QUEUE["insert"], _row(encode(self.payload), _now()))
+        await self._db.execute("COMMIT")
 
 
 class Blind(Bare):

@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 
 from harness import PAYLOAD, Cost, machine, machine_lines, measure, median, table, write_reports
 from pg_server import add_options, database, facts, started
-from pg_sides import NAME, Bare, Ours
+from pg_sides import Bare, Ours
+from store_side import NAME
 
 import alkstore
 from alkstore import Store
@@ -67,7 +68,7 @@ def _loops(url: str, **options: object) -> Callable[[int], Awaitable[Cost]]:
         async with alkstore.open(url, **options) as store:
             await _filled(store, jobs)
             side = Ours()
-            side._store, side._queue = store, store.queue(NAME)  # type: ignore[assignment]  # of any engine
+            side._use(store)  # of any engine
             return await measure(lambda: side.process(jobs, SIZE), jobs)
 
     return run
