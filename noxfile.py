@@ -196,12 +196,14 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def pages(session: nox.Session) -> None:
-    """Look at the page of a report in the Chromium of this machine; ``nox -s pages -- FOLDER`` keeps pictures."""
+    """Look at the page of a report, and at the dashboard, in the Chromium of this machine; ``nox -s pages -- FOLDER`` keeps
+    pictures.
+    """
     _install(session, "test", "pages")
     if not any(map(shutil.which, BROWSERS)):
         session.skip(f"no browser is here: none of {', '.join(BROWSERS)}")
     kept = {"ALKSTORE_PAGES": str(Path(session.posargs[0]).resolve())} if session.posargs else {}
-    session.run("python", "-m", "pytest", "tests/test_pages.py", env=kept)
+    session.run("python", "-m", "pytest", "tests/test_pages.py", "tests/test_dashboard.py", env=kept)
 
 
 @nox.session(venv_backend="none")
