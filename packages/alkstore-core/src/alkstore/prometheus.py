@@ -1,9 +1,6 @@
 """Prometheus: counters and histograms of what happens, gauges of what there is. Extra: ``alkstore-core[prometheus]``.
 
-    metrics = alkstore.prometheus.Metrics()
-    async with alkstore.open(url, observers=[metrics]) as store:
-        with metrics.gauges(store):
-            …
+``metrics = alkstore.prometheus.Metrics()`` is an observer, and ``with metrics.gauges(store):`` shows the gauges.
 
 What happens is counted in the process in which it happens, so a sum over all processes is the whole. What there is (jobs
 in a queue, a consumer's lag) is read from the storage at every scrape, so one process of a storage need show it: a sum
