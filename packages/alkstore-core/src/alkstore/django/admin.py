@@ -1,0 +1,261 @@
+"""The dead jobs in the admin: list, look, redrive, purge; each by a permission of its own, changes after a question."""
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.options import get_content_type_for_model
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.request import QueryDict
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.views.decorators.http import require_POST
+
+from alkstore.django.models import DeadJob
+from alkstore.django.process import store
+from alkstore.errors import AlkstoreError, CodecError
+from alkstore.records import JobState
+from alkstore.sync.queue import Queue
+from alkstore.values import Job
+
+__all__ = ["DeadJobAdmin"]
+
+PAGE: Final = 50
+"""Jobs on a page."""
+
+AT_ONCE: Final = 1_000
+"""Jobs that are read, and redriven, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue, or the one behind an outbox."""
+
+    name: str
+    is_outbox: bool
+
+    @classmethod
+    def asked(cls, given: QueryDict) -> "Place":
+        """Read which one is asked for."""
+        return cls(given.get("queue", ""), given.get("kind") == "outbox")
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return f"{'outbox' if self.is_outbox else 'queue'} {self.name}"
+
+    @property
+    def query(self) -> dict[str, str]:
+        """How it stands in an address."""
+        return {"queue": self.name, "kind": "outbox" if self.is_outbox else "queue"}
+
+    @property
+    def address(self) -> str:
+        """The same, as text."""
+        return urlencode(self.query)
+
+    def jobs(self) -> Queue:
+        """Give the queue; 404 if there cannot be one of that name."""
+        try:
+            return store().outbox(self.name).jobs if self.is_outbox else store().queue(self.name)
+        except AlkstoreError as error:
+            raise Http404(str(error)) from error
+
+
+@admin.register(DeadJob)
+class DeadJobAdmin(admin.ModelAdmin):
+    """Dead jobs of every queue and outbox of the store that the settings name."""
+
+    actions: ClassVar[None] = None
+
+    # ------------------------------------------------------------ who may do what
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody makes one."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Nobody edits one."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """They are purged by their age, and not one by one."""
+        return False
+
+    def get_urls(self) -> list[Any]:
+        """Give the list, a job's page, and what changes something."""
+        view = self.admin_site.admin_view
+        return [
+            path("", view(self.changelist_view), name="alkstore_deadjob_changelist"),
+            path("act/", view(require_POST(self.act_view)), name="alkstore_deadjob_act"),
+            path("<int:id>/", view(self.job_view), name="alkstore_deadjob_change"),
+        ]
+
+    # ------------------------------------------------------------ looking
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """List the places that have dead jobs, and a page of one of them."""
+        self._check_view(request)
+        place, error = Place.asked(request.GET), request.GET.get("error", "")
+        after = request.GET.get("after", "0")
+        found: list[Job] = []
+        if place.name:
+            found = place.jobs().list(
+                state=JobState.DEAD,
+                error=error or None,
+                after=int(after) if after.isdecimal() else 0,
+                limit=PAGE + 1,
+            )
+        jobs = found[:PAGE]
+        more = urlencode({**place.query, "error": error, "after": jobs[-1].id}) if len(found) > PAGE else ""
+        return self._page(
+            request,
+            "change_list",
+            "Dead jobs",
+            places=_places(),
+            place=place,
+            error=error,
+            jobs=jobs,
+            more=more,
+        )
+
+    def job_view(self, request: HttpRequest, id: int) -> HttpResponse:
+        """Show one job whole."""
+        self._check_view(request)
+        place = Place.asked(request.GET)
+        job = place.jobs().get_job(id)
+        if job is None or job.state is not JobState.DEAD:
+            raise Http404(f"{place.title} has no dead job {id}")
+        return self._page(
+            request,
+            "job",
+            f"Dead job {id}",
+            place=place,
+            job=job,
+            payload=_payload(job),
+            error=job.last_error,
+        )
+
+    def _check_view(self, request: HttpRequest) -> None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+
+    # ------------------------------------------------------------ changing
+
+    def act_view(self, request: HttpRequest) -> HttpResponse:
+        """Ask whether it is meant, and then do it."""
+        action = request.POST.get("action", "")
+        if action not in ("redrive", "purge"):
+            raise Http404(f"there is no action {action!r}")
+        if not request.user.has_perm(f"alkstore.{action}_deadjob"):
+            raise PermissionDenied
+        asked = _Asked.of(action, request.POST)
+        if asked is None:
+            messages.warning(request, "Nothing was chosen.")
+            return self._back(Place.asked(request.POST))
+        if "confirmed" not in request.POST:
+            return self._page(request, "confirm", "Are you sure?", asked=asked, place=asked.place)
+        count = asked.redrive() if action == "redrive" else asked.purge()
+        self._log(request, asked, count)
+        messages.success(request, f"{count} dead jobs of {asked.place.title} were {asked.done}.")
+        return self._back(asked.place)
+
+    def _back(self, place: Place) -> HttpResponse:
+        address = reverse("admin:alkstore_deadjob_changelist", current_app=self.admin_site.name)
+        return HttpResponseRedirect(f"{address}?{place.address}" if place.name else address)
+
+    def _log(self, request: HttpRequest, asked: "_Asked", count: int) -> None:
+        LogEntry.objects.create(
+            user_id=request.user.pk,
+            content_type=get_content_type_for_model(DeadJob),
+            object_repr=asked.place.title[:200],
+            action_flag=CHANGE if asked.action == "redrive" else DELETION,
+            change_message=f"{count} jobs were {asked.done}: {asked.which}",
+        )
+
+    def _page(self, request: HttpRequest, template: str, title: str, **context: object) -> HttpResponse:
+        user = request.user
+        request.current_app = self.admin_site.name
+        may = {action: user.has_perm(f"alkstore.{action}_deadjob") for action in ("redrive", "purge")}
+        return TemplateResponse(
+            request,
+            f"admin/alkstore/deadjob/{template}.html",
+            {
+                **self.admin_site.each_context(request),
+                "opts": DeadJob._meta,
+                "title": title,
+                "may": may,
+                **context,
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What somebody wants to do, and with which jobs."""
+
+    action: str
+    place: Place
+    ids: tuple[int, ...] = ()
+    error: str = ""
+    days: float = 0
+
+    @classmethod
+    def of(cls, action: str, given: QueryDict) -> "_Asked | None":
+        place = Place.asked(given)
+        if action == "purge":
+            try:
+                return cls(action, place, days=max(float(given.get("days") or 0), 0))
+            except ValueError:
+                return None
+        if "everything" in given:
+            return cls(action, place, error=given.get("error", ""))
+        ids = tuple(int(id) for id in given.getlist("id") if id.isdecimal())
+        return cls(action, place, ids=ids) if ids else None
+
+    @property
+    def which(self) -> str:
+        if self.action == "purge":
+            return f"those that died more than {self.days:g} days ago" if self.days else "all of them"
+        if self.ids:
+            return f"{len(self.ids)} chosen ones ({', '.join(map(str, self.ids[:20]))}{'…' * (len(self.ids) > 20)})"
+        return f"those whose error contains {self.error!r}" if self.error else "all of them"
+
+    @property
+    def done(self) -> str:
+        return "made pending again" if self.action == "redrive" else "deleted"
+
+    def redrive(self) -> int:
+        jobs = self.place.jobs()
+        if self.ids:
+            return jobs.redrive(*self.ids)
+        # By ids that grow: what dies again meanwhile is met once, or this would go round for ever.
+        count, after = 0, 0
+        while found := jobs.list(state=JobState.DEAD, error=self.error or None, after=after, limit=AT_ONCE):
+            count += jobs.redrive(*(job.id for job in found))
+            after = found[-1].id
+        return count
+
+    def purge(self) -> int:
+        return self.place.jobs().purge_dead(older_than=timedelta(days=self.days))
+
+
+def _places() -> list[tuple[Place, int]]:
+    opened = store()
+    places = [Place(name, False) for name in opened.queues()] + [
+        Place(name, True) for name in opened.outboxes()
+    ]
+    counted = [(place, place.jobs().stats().dead) for place in places]
+    return [(place, dead) for place, dead in counted if dead]
+
+
+def _payload(job: Job) -> str:
+    try:
+        return json.dumps(job.payload, ensure_ascii=False, indent=2)
+    except CodecError:
+        return job.payload_bytes.decode("utf-8", "backslashreplace")
