@@ -3,15 +3,16 @@
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from dashboards import Shown, shown, watching
-from faulty import FaultyStore, warped
+from faulty import FaultyStore, turn, warped
 
 from alkstore.dashboard import Witness, chart, live, look
 from alkstore.dashboard.history import COARSE, FINE, History, Point, Track
 from alkstore.dashboard.live import event
+from alkstore.engine import Engine
 from alkstore.observing import Destination, Fact, JobsEnqueued, ListenerChanged
 
 
@@ -229,6 +230,37 @@ def test_a_witness_counts_by_queue_and_knows_the_listener() -> None:
     assert len(witness._totals) == 1_000
 
 
+class Reporting(FaultyStore):
+    """A store whose engine tells of its listener, once somebody waits."""
+
+    async def _connected(self) -> Engine:
+        self.mem.report_listener = self._report  # type: ignore[attr-defined]
+        return await super()._connected()
+
+    def _report(self, report: Callable[[str | None], object]) -> None:
+        self.report = report
+
+
+@warped
+async def test_somebody_waits_while_somebody_looks_or_no_engine_would_listen() -> None:
+    store, witness = Reporting(), Witness()
+    store._observe([witness])
+    async with shown(faulty=store, witness=witness) as board:
+        before = await board.words("/"), len(store.open_watches)
+        async with watching(board.made) as viewer:
+            await viewer.hear()
+            await turn()
+            during = store.open_watches
+            store.report("connection reset")
+            lost = await board.words("/")
+        await turn()
+
+        assert "Listener not known" in before[0]
+        assert (before[1], [topic.name for topic in during]) == (0, ["__alkstore_dashboard"])
+        assert "The listener is lost. Who waits polls meanwhile. connection reset" in lost
+        assert store.open_watches == []
+
+
 async def test_a_lost_listener_is_shown() -> None:
     async with shown() as board:
         quiet = await board.words("/")
@@ -254,9 +286,9 @@ def test_a_line_goes_from_its_first_point_to_now() -> None:
     found = drawn(*range(31))
 
     assert (found.covered, found.top, found.bottom, found.zero) == (60.0, 50.0, 0.0, 120.0)
-    assert found.lines[0].path.startswith("M0.0 120.0L20.0 117.6L")
-    assert found.lines[0].path.endswith("L600.0 48.0")
-    assert found.lines[0].area.endswith("L600.0 120.0Z")
+    assert found.lines[0].path.startswith("M0 120L20 117.6L")
+    assert found.lines[0].path.endswith("L600 48")
+    assert found.lines[0].area.endswith("L600 120Z")
     assert found.summary == "now: ready 30"
 
 

@@ -12,8 +12,11 @@ WIDTH: Final = 600
 HEIGHT: Final = 120
 """The box. It is stretched to the room that there is, so lines only, and no text, are drawn in it."""
 
-COLUMNS: Final = 150
+COLUMNS: Final = 120
 """Points of a line at most: more would not be seen, and each is sent to every viewer at every look."""
+
+SPARK_COLUMNS: Final = 40
+"""The same of a small line in a row of a table: there may be two hundred of them."""
 
 AGES: Final = (
     1.0,
@@ -76,31 +79,33 @@ def chart(
     now: float,
     tell: Callable[[float], str] | None = None,
     steps: Sequence[float] = (),
+    columns: int = COLUMNS,
 ) -> Chart:
     """Draw lines over one time axis that ends now, and one axis of values that holds zero.
 
     Args:
         tell: How a value is said in the summary.
+        columns: Points of a line at most.
         steps: Values that the axis may end at, ascending; beyond them, and without them: 1, 2, 5, 10, 20, …
     """
     given = list(lines)
     began = min((line.points[0][0] for line in given if line.points), default=now)
     covered = min(max(now - began, LEAST_SPAN), span.seconds)
     start = now - covered
-    thin = [line._replace(points=_thinned(line.points, start, covered)) for line in given]
+    thin = [line._replace(points=_thinned(line.points, start, covered, columns)) for line in given]
     values = [value for line in thin for _, value in line.points if not math.isnan(value)]
     top = _round_up(max([*values, 0.0]), steps)
     bottom = -_round_up(max([*(-value for value in values), 0.0]), steps)
     if top == bottom:
         top = steps[0] if steps else 1.0
-    scale = _Scale(start, covered, bottom, top, max(GAP * span.step, GAP * covered / COLUMNS))
+    scale = _Scale(start, covered, bottom, top, max(GAP * span.step, GAP * covered / columns))
     drawn = [_draw(line, scale) for line in thin]
     return Chart(drawn, top, bottom, scale.height(0.0), covered, _summary(drawn, tell or short))
 
 
 def spark(points: Sequence[tuple[float, float]], span: Span, now: float) -> Drawn:
     """Draw one small line for the row of a table."""
-    return chart([Line("", "spark", points)], span, now).lines[0]
+    return chart([Line("", "spark", points)], span, now, columns=SPARK_COLUMNS).lines[0]
 
 
 class _Scale(NamedTuple):
@@ -118,18 +123,18 @@ class _Scale(NamedTuple):
 
 
 def _thinned(
-    points: Sequence[tuple[float, float]], start: float, covered: float
+    points: Sequence[tuple[float, float]], start: float, covered: float, columns: int
 ) -> Sequence[tuple[float, float]]:
     """Give a point a column, the one farthest from zero: a peak that lasted one look must not be lost."""
-    columns: dict[int, tuple[float, float]] = {}
+    kept: dict[int, tuple[float, float]] = {}
     for at, value in points:
         if at < start:
             continue
-        column = int((at - start) / covered * COLUMNS)
-        before = columns.get(column)
+        column = int((at - start) / covered * columns)
+        before = kept.get(column)
         if before is None or math.isnan(before[1]) or abs(value) >= abs(before[1]):
-            columns[column] = (at, value)
-    found = list(columns.values())
+            kept[column] = (at, value)
+    found = list(kept.values())
     if points and found and found[-1] != points[-1] and points[-1][0] >= start:
         found.append(points[-1])  # what the legend says is where the line ends
     return found
@@ -143,14 +148,18 @@ def _draw(line: Line, scale: _Scale) -> Drawn:
             runs.append([])
         before = at
         if not math.isnan(value):
-            runs[-1].append(f"{scale.place(at):.1f} {scale.height(value):.1f}")
+            runs[-1].append(f"{scale.place(at):.0f} {_tenth(scale.height(value))}")
     found = [run for run in runs if run]
-    zero = f"{scale.height(0.0):.1f}"
+    zero = _tenth(scale.height(0.0))
     areas = [f"M{run[0].split()[0]} {zero}L{'L'.join(run)}L{run[-1].split()[0]} {zero}Z" for run in found]
     # A run of one point is a dot: a line to itself, with round ends.
     path = "".join(f"M{run[0]}L{'L'.join(run[1:] or run)}" for run in found)
     last = line.points[-1][1] if line.points else math.nan
     return Drawn(line.label, line.kind, path, "".join(areas), None if math.isnan(last) else last)
+
+
+def _tenth(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def _round_up(value: float, steps: Sequence[float] = ()) -> float:

@@ -1,6 +1,7 @@
 """What was seen, look by look, in bounded memory: every look of the last minutes, and one a minute of the last hours."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from math import isnan
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -50,6 +51,18 @@ class _Ring:
         numbers.extend(values)
         del numbers[: max(len(numbers) - self._most, 0)]
 
+    def column(self, index: int) -> list[tuple[float, float]]:
+        return list(zip(self._numbers[:: self._width], self._numbers[index + 1 :: self._width], strict=True))
+
+    def since(self, at: float) -> Point | None:
+        """Give the first point that is not older; found by halves, for there is a question for each figure of a page."""
+        numbers, width = self._numbers, self._width
+        found = bisect_left(range(len(numbers) // width), at, key=lambda place: numbers[place * width])
+        start = found * width
+        if start == len(numbers):
+            return None
+        return Point(numbers[start], tuple(numbers[start + 1 : start + width]))
+
     def __iter__(self) -> Iterator[Point]:
         numbers, width = self._numbers, self._width
         for start in range(0, len(numbers), width):
@@ -87,13 +100,17 @@ class Track:
             found.append(self._last)
         return found
 
+    def column(self, index: int) -> list[tuple[float, float]]:
+        """Give one of the numbers over the last minutes: every instant with its value."""
+        return self._fine.column(index)
+
     def change(self, index: int, seconds: float) -> float | None:
         """Give how fast one of the numbers has changed over about the last ``seconds``, a second; None if that is not known."""
         last = self._last
         if last is None:
             return None
         since = last.at - seconds - JITTER
-        first = next((point for point in self._fine if point.at >= since), last)
+        first = self._fine.since(since) or last
         # Less than a few looks is noise: one job that came or went would be a rate.
         if last.at - first.at < min(seconds, 4.0) - JITTER or isnan(first.values[index]):
             return None

@@ -15,8 +15,9 @@ from typing import Final
 from alkstore.clock import Clock
 from alkstore.dashboard.history import History
 from alkstore.dashboard.witness import Witness
-from alkstore.engine import JobCounts
+from alkstore.engine import JobCounts, ListenerReporting, Topic, TopicKind, Watch
 from alkstore.errors import AlkstoreError
+from alkstore.names import PREFIX
 from alkstore.observing import Destination
 from alkstore.stop import StopToken
 from alkstore.store import Store
@@ -45,6 +46,9 @@ SHARE: Final = 10
 
 PATIENCE: Final = 10.0
 """Seconds that a look may take."""
+
+CHANNEL: Final = f"{PREFIX}dashboard"
+"""A channel that nobody notifies."""
 
 MOST: Final = 200
 """Queues, and streams, that are looked at: each costs a round trip."""
@@ -153,10 +157,35 @@ class Look:
             self._changed = asyncio.get_running_loop().create_future()
         return self._changed
 
+    @property
+    def has_listener(self) -> bool:
+        """Whether the engine has a connection that hears of other processes' commits, and tells of it."""
+        engine = getattr(self._store, "_engine", None)
+        return isinstance(getattr(engine, "_engine", engine), ListenerReporting)
+
     async def _go_on(self) -> None:
-        while True:
-            await self.refresh()
-            await asyncio.sleep(max(self._fresh_until - asyncio.get_running_loop().time(), 0.001))
+        hearing: Watch | None = None
+        try:
+            while True:
+                hearing = hearing or await self._hear()
+                await self.refresh()
+                await self._rest()
+        finally:
+            if hearing is not None:
+                hearing.close()
+
+    async def _hear(self) -> Watch | None:
+        """Wait for something that never comes: engines listen only while somebody waits, and then tell how that goes."""
+        if self._witness is None or not self.has_listener:
+            return None
+        try:
+            self._store._check("the dashboard", write=False)
+            return await self._store._watch(Topic(TopicKind.CHANNEL, CHANNEL))
+        except AlkstoreError:  # the look after it says so, and the next one tries again
+            return None
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(max(self._fresh_until - asyncio.get_running_loop().time(), 0.001))
 
     def _tell(self) -> None:
         if self._changed is not None and not self._changed.done():

@@ -125,6 +125,7 @@ def _queues(site: Site, query: QueryParams) -> Context:
         "runner": _runner(site),
         "listening": None if site.witness is None else site.witness.listening,
         "is_witnessed": site.witness is not None,
+        "has_listener": look.has_listener,
     }
 
 
@@ -137,7 +138,7 @@ def _row(look: Look, destination: Destination) -> Row:
     return Row(
         destination,
         look.seen.queues.get(destination, NONE),
-        chart.spark(chart.of(track.points(FINE), LIVE), FINE, look.seen.at),
+        chart.spark(track.column(LIVE), FINE, look.seen.at),
         track.change(LIVE, PACE),
         track.change(ENQUEUED, PACE),
         track.change(DONE, PACE),
@@ -264,7 +265,7 @@ def _streams(site: Site, query: QueryParams) -> Context:
         readers = []
         for consumer, offset in sorted(seen.offsets[name].items()):
             track = look.lags.track((name, consumer))
-            trend = chart.spark(chart.of(track.points(FINE), HEAD), FINE, seen.at)
+            trend = chart.spark(track.column(HEAD), FINE, seen.at)
             readers.append(Reader(consumer, offset, max(head - offset, 0), trend, track.change(HEAD, PACE)))
         streams.append((name, head, look.streams.track(name).change(HEAD, PACE), readers))
     return {"streams": streams}
