@@ -1,5 +1,6 @@
 """What a job costs as something grows: the rows that wait, the rows that are dead, the payload."""
 
+import os
 import sys
 from typing import Any, Final
 
@@ -8,8 +9,9 @@ from figure import Figure
 from stage import OURS, Amount, Stage, figures, visited
 from workloads import BATCH, Work, fill
 
-__all__ = ["backlog", "dead", "payload"]
+__all__ = ["REFERENCE", "backlog", "dead", "payload"]
 
+REFERENCE: Final = "alkstore, 1,000 rows"
 SLICES: Final = 5
 DECADES: Final = range(2, 8)
 DEAD: Final = (0, 3, 4, 5, 6)
@@ -18,10 +20,18 @@ SECONDS: Final = 0.2
 
 
 def backlog(stage: Stage, amount: Amount) -> list[Figure]:
-    """Claim and finish jobs while 10² … 10⁷ others wait, and stay that many; every side as far as it is given rows."""
+    """Claim and finish jobs while 10² … 10⁷ others wait, and stay that many; every side as far as it is given rows.
+
+    Beside them a store with a thousand rows takes its turns: what a machine does after millions of rows were written to
+    it, it does to both.
+    """
     found: list[Figure] = []
-    work = _claiming(stage)
-    with visited(stage, work.sides, next(iter(stage.settings))) as (actors, places):
+    work, setting = _claiming(stage), next(iter(stage.settings))
+    with (
+        visited(stage, work.sides, setting) as (actors, places),
+        visited(stage, [OURS], setting) as (small, at),
+    ):
+        _grow(stage, OURS, small[OURS], at[OURS], 1_000)
         rows = dict.fromkeys(actors, 0)
         for decade in DECADES:
             if amount.share < 1 and decade > 5:
@@ -34,7 +44,9 @@ def backlog(stage: Stage, amount: Amount) -> list[Figure]:
             for name, actor in those.items():
                 _grow(stage, name, actor, places[name], 10**decade - rows[name])
                 rows[name] = 10**decade
-            found += figures("backlog", work.name, in_turn(work, those, _slices(amount)), 10**decade, "µs")
+            os.sync()
+            samples = in_turn(work, {**those, REFERENCE: small[OURS]}, _slices(amount))
+            found += figures("backlog", work.name, samples, 10**decade, "µs")
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from axes import REFERENCE
 from figure import Figure, Report, middle, ratio
 from stage import OURS
 
@@ -82,6 +83,7 @@ def _mem(report: Report) -> Iterator[Bar]:
             yield _most(
                 f"memory of one of {figure.x:,.0f} jobs that wait, beyond its payload", size, 600, " bytes"
             )
+    yield from _growth(report, 2.0)
     yield from _wakes(report, {"idle, 5 ms apart": 0.05})
 
 
@@ -99,9 +101,7 @@ def _sqlite(report: Report) -> Iterator[Bar]:
         if peers and not name.startswith("lock"):
             best = max(peers, key=lambda side: middle(sides[side].values))
             yield from _beside(report, name, best, 3.0)
-    ours = {figure.x: middle(figure.values) for figure in report.of("backlog") if figure.side == OURS}
-    if 1e3 in ours and 1e7 in ours:
-        yield _most("cost beside 10⁷ waiting rows to that beside 10³", ours[1e7] / ours[1e3], 1.5, "×")
+    yield from _growth(report, 1.5)
     names = ("idle, 5 ms apart, NORMAL", "idle, 100 ms apart, NORMAL")
     yield from _wakes(report, dict.fromkeys(names, 1.5))
 
@@ -119,7 +119,17 @@ def _pg(report: Report) -> Iterator[Bar]:
     for least, names in ((0.85, BATCHES), (0.7, SINGLES)):
         for name in names:
             yield from _beside(report, name, BARE, least)
+    yield from _growth(report, 1.5)
     yield from _wakes(report, {"idle, 5 ms apart": 2.0})
+
+
+def _growth(report: Report, asked: float) -> Iterator[Bar]:
+    """Judge what a job costs beside the most rows, by the turns of the store with a thousand."""
+    figures = {(figure.side, figure.x): figure for figure in report.of("backlog")}
+    most = max((x for side, x in figures if side == OURS), default=0.0)
+    if most:
+        value = middle(ratio(figures[OURS, most].values, figures[REFERENCE, most].values))
+        yield _most(f"cost beside {most:,.0f} waiting rows to that beside 1,000", value, asked, "×")
 
 
 def _wakes(report: Report, asked: Mapping[str, float]) -> Iterator[Bar]:

@@ -32,7 +32,7 @@ from stage import OURS, Amount, Stage
 ENGINES: Final[Mapping[str, Any]] = {"mem": engine_mem, "sqlite": engine_sqlite, "pg": engine_pg}
 KEPT: Final = (OURS, "bare driver", "bare skeleton")
 """Sides that no choice of peers leaves out."""
-WHOLE: Final = Amount(1, 9)
+WHOLE: Final = Amount(1, 7)
 QUICK: Final = Amount(0.1, 3)
 LOOK: Final = 0.5
 """Seconds of each look at what else the machine does."""

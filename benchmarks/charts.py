@@ -39,6 +39,7 @@ STYLE: Final[Mapping[str, Any]] = {
 COLOURS: Final = ("#0072b2", "#555555", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKS: Final = ("o", "|", "s", "^", "D", "v", "x")
 WIDTH: Final = 7.4
+SECONDS: Final = "seconds"
 
 
 def _looks(sides: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -83,6 +84,9 @@ def _lines(across: str, upright: str, *, logs: str) -> Callable[[Axes, Sequence[
             axes.plot(xs, [middle(figure.values) for figure in mine], linewidth=1.4, markersize=5, **look)
         if "x" in logs:
             axes.set_xscale("log")
+        places = sorted({figure.x for figure in figures})
+        axes.set_xticks(places, [f"{place:,.0f}" for place in places])
+        axes.minorticks_off()
         if "y" in logs:
             axes.set_yscale("log")
         else:
@@ -113,7 +117,7 @@ def _series(across: str, upright: str) -> Callable[[Axes, Sequence[Figure]], Non
     def paint(axes: Axes, figures: Sequence[Figure]) -> None:
         for look, figure in zip(_looks([figure.name for figure in figures]).values(), figures, strict=True):
             steps = range(1, len(figure.values) + 1)
-            scale = figure.x if across.startswith("s") else 100 / len(figure.values)
+            scale = figure.x if across == SECONDS else 100 / len(figure.values)
             axes.plot(
                 [at * scale for at in steps],
                 list(figure.values),
@@ -121,7 +125,7 @@ def _series(across: str, upright: str) -> Callable[[Axes, Sequence[Figure]], Non
                 color=look["color"],
                 label=figure.name,
             )
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.3 * max(max(figure.values) for figure in figures))
         axes.set_xlabel(across)
         axes.set_ylabel(upright)
         axes.legend(frameon=False)
@@ -137,7 +141,7 @@ CHARTS: Final[Mapping[str, Callable[[Axes, Sequence[Figure]], None]]] = {
     "connections": _lines("stores, or connections of the driver", "enqueues a second", logs="x"),
     "processes": _lines("processes", "jobs a second", logs="xy"),
     "foreign": _lines("commits a second of others", "% of a core that a wait costs", logs=""),
-    "snapshot": _series("seconds", "jobs a second"),
+    "snapshot": _series(SECONDS, "jobs a second"),
     "wakes": _wakes,
     "memory": _series("% of the way", "MiB of the process"),
 }

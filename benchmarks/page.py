@@ -3,8 +3,10 @@
 python benchmarks/page.py [--check]
 """
 
+import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,15 +55,22 @@ def _block(engine: str, what: str, known: dict[str, Report]) -> str:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Write the page, or say whether it is stale."""
-    before = PAGE.read_text(encoding="utf-8")
-    after = rendered(before, reports())
-    if "--check" in sys.argv[1:]:
-        return int(before != after)
-    PAGE.write_text(after, encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="say whether it is stale, and write nothing")
+    parser.add_argument("--page", type=Path, default=PAGE, help="another page")
+    parser.add_argument("--reports", type=Path, default=REPORTS, help="other reports")
+    options = parser.parse_args(arguments)
+    before = options.page.read_text(encoding="utf-8")
+    after = rendered(before, reports(options.reports))
+    if not options.check:
+        options.page.write_text(after, encoding="utf-8")
+    elif before != after:
+        print(f"{options.page} is not what the reports say: python benchmarks/page.py", file=sys.stderr)
+        return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

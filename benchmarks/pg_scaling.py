@@ -221,7 +221,7 @@ STEP: Final = 5.0
 """Seconds of one figure."""
 
 
-async def _churn(dsn: str, seconds: float, levels: int, *, is_held: bool) -> list[float]:
+async def churn(dsn: str, seconds: float, levels: int, *, is_held: bool, step: float) -> list[float]:
     """Produce and ack for so long; gives jobs in a second, for each step."""
     holder: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(dsn)
     async with PgStore(dsn) as store:
@@ -231,7 +231,6 @@ async def _churn(dsn: str, seconds: float, levels: int, *, is_held: bool) -> lis
         if is_held:
             await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             await holder.fetch("SELECT FROM alkstore.job LIMIT 1")
-        step = min(STEP, seconds / 4)
         began = time.monotonic()
         counts = [0] * round(seconds / step)
         while (at := int((time.monotonic() - began) / step)) < len(counts):
@@ -248,7 +247,8 @@ def _snapshot(server: Server, options: argparse.Namespace, verdicts: Verdicts) -
         for is_held in (False, True):
             name = f"{'held' if is_held else 'no'} snapshot, {levels} {'priority' if levels == 1 else 'priorities'}"
             with _told(name), database(server) as dsn:
-                rates = asyncio.run(_churn(dsn, seconds, levels, is_held=is_held))
+                step = min(STEP, seconds / 4)
+                rates = asyncio.run(churn(dsn, seconds, levels, is_held=is_held, step=step))
             part = max(len(rates) // 6, 1)  # 10 s of 60
             ratio = sum(rates[-part:]) / sum(rates[:part])
             if is_held and levels == 1:

@@ -59,7 +59,7 @@ class Work(NamedTuple):
     step: int = 1
     needs: Run | None = None
     part: str = "rates"
-    seconds: float = 0.15
+    seconds: float = 0.12
 
 
 async def enqueue(side: Any, count: int) -> None:
