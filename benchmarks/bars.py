@@ -134,7 +134,7 @@ def _growth(report: Report, asked: float) -> Iterator[Bar]:
 
 def _wakes(report: Report, asked: Mapping[str, float]) -> Iterator[Bar]:
     for figure in report.of("wakes"):
-        if figure.name in asked:
+        if figure.name in asked and figure.side == OURS:
             half = percentile(figure.values, 0.5)
             yield _most(f"half of the wakes, {figure.name}", half, asked[figure.name], " ms")
 

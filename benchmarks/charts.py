@@ -100,10 +100,11 @@ def _lines(across: str, upright: str, *, logs: str) -> Callable[[Axes, Sequence[
 
 def _wakes(axes: Axes, figures: Sequence[Figure]) -> None:
     """How many wakes took longer than that: the tail is what matters, so its steps are factors."""
-    for look, figure in zip(_looks([figure.name for figure in figures]).values(), figures, strict=True):
+    labels = [each.name if each.side == OURS else f"{each.name}: {each.side}" for each in figures]
+    for look, label, figure in zip(_looks(labels).values(), labels, figures, strict=True):
         count = len(figure.values)
         left = [1 - at / count for at in range(count)]
-        axes.step(figure.values, left, where="post", color=look["color"], linewidth=1.4, label=figure.name)
+        axes.step(figure.values, left, where="post", color=look["color"], linewidth=1.4, label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("milliseconds from the call that sends to the return of the call that waited")

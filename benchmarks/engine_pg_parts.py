@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 from actor import Actor, Slices, in_turn
 from figure import Figure
 from pg_scaling import churn
-from pg_sides import JOINS, Bare, Ours
+from pg_sides import Bare, Ours
 from stage import OURS, Amount, Stage, figures
-from workloads import Work, drain, fill
+from workloads import JOINS, Work, drain, fill
 
 __all__ = ["Spread", "connections", "processes", "snapshot"]
 

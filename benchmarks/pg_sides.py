@@ -16,20 +16,21 @@ import json
 import logging
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias, cast
 
 import asyncpg
 from harness import PAYLOAD
 from store_side import NAME, StoreSide
+from workloads import JOINS
 
 from alkstore import JobHandle, Tx, statements
 from alkstore.payload import decode, encode
 from alkstore_pg import PgStore
 from alkstore_pg.session import Schema
 
-__all__ = ["JOINS", "Bare", "Ours", "Pgqueuer", "PgqueuerPool", "PgqueuerUnlogged", "Procrastinate", "Side"]
+__all__ = ["Bare", "Ours", "Pgqueuer", "PgqueuerPool", "PgqueuerUnlogged", "Procrastinate", "Side"]
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -41,8 +42,6 @@ TTL: Final = 30_000_000
 WORKER: Final = "bench:1:0000"
 WINDOW, ATTEMPTS, BASE_DELAY = 300_000_000, 3, 5_000_000
 PATIENCE: Final = 30_000
-JOINS: Final = "joins"
-"""The setting of a side whose tables another one has made."""
 POOL: Final = 8
 """Connections for a crowd: with 4, 16 and 32 the peers were slower on two cores."""
 
@@ -207,6 +206,7 @@ class Bare:
 class Pgqueuer:
     """pgqueuer with every table logged, its default."""
 
+    payload: object = PAYLOAD
     durability: ClassVar = "durable"
 
     async def open(self, dsn: str, setting: str = "") -> Self:
@@ -239,12 +239,14 @@ class Pgqueuer:
         try:
             # One call at a time has a connection to itself; the pool's costs a second round trip.
             queries = self._queries if self._calls == 1 else self._crowd
-            return await queries.enqueue(NAME, _json())
+            return await queries.enqueue(NAME, _json(self.payload))
         finally:
             self._calls -= 1
 
     async def enqueue_many(self, count: int) -> object:
-        return await self._queries.enqueue([NAME] * count, [_json() for _ in range(count)], [0] * count)
+        return await self._queries.enqueue(
+            [NAME] * count, [_json(self.payload) for _ in range(count)], [0] * count
+        )
 
     async def process(self, count: int, size: int) -> None:
         left = count
@@ -276,17 +278,28 @@ class Pgqueuer:
             batch_size=PAGE, mode=importlib.import_module("pgqueuer.types").QueueExecutionMode.drain
         )
 
+    async def hear(self, heard: Callable[[Any], bool]) -> None:
+        """Wait for jobs, and tell each one's payload until that is enough."""
+        manager = self._make(self._driver(self._db))
+
+        async def entry(job: Any) -> None:
+            if heard(json.loads(job.payload)):
+                manager.shutdown.set()
+
+        manager.entrypoint(NAME)(entry)
+        await manager.run()
+
     async def transact(self) -> None:
         async with self._db.transaction():
             await self._db.execute(OWN_ROW, "ada")
-            await self._queries.enqueue(NAME, _json())
+            await self._queries.enqueue(NAME, _json(self.payload))
 
 
 class PgqueuerPool(Pgqueuer):
     """pgqueuer with its pool for single calls too, as the figures of the bar were taken: a second round trip for each."""
 
     async def enqueue(self) -> object:
-        return await self._crowd.enqueue(NAME, _json())
+        return await self._crowd.enqueue(NAME, _json(self.payload))
 
 
 class PgqueuerUnlogged(Pgqueuer):
@@ -295,8 +308,8 @@ class PgqueuerUnlogged(Pgqueuer):
     durability = "balanced"
 
 
-def _json() -> bytes:
-    return json.dumps(PAYLOAD, separators=(",", ":")).encode()
+def _json(payload: object) -> bytes:
+    return json.dumps(payload, separators=(",", ":")).encode()
 
 
 # ---------------------------------------------------------------- procrastinate
@@ -305,6 +318,8 @@ def _json() -> bytes:
 class Procrastinate:
     """procrastinate on psycopg 3, its own connector for programs with asyncio."""
 
+    payload: dict[str, Any] = PAYLOAD
+
     async def open(self, dsn: str, setting: str = "") -> Self:
         module = importlib.import_module("procrastinate")
         logging.getLogger("procrastinate").setLevel(logging.WARNING)
@@ -312,11 +327,14 @@ class Procrastinate:
             warnings.simplefilter("ignore")
             connector = module.PsycopgConnector(conninfo=dsn, min_size=1, max_size=POOL)
             self._app: Any = module.App(connector=connector)
-        self._done = 0
+        self._done, self._enough = 0, asyncio.Event()
+        self._heard: Callable[[Any], bool] | None = None
 
         async def task(**payload: Any) -> None:
             await handle(payload)
             self._done += 1
+            if self._heard is not None and self._heard(payload):
+                self._enough.set()
 
         self._task: Any = self._app.task(name=NAME, queue=NAME)(task)
         self._life = AsyncExitStack()
@@ -329,10 +347,10 @@ class Procrastinate:
         await self._life.aclose()
 
     async def enqueue(self) -> object:
-        return await self._task.defer_async(**PAYLOAD)
+        return await self._task.defer_async(**self.payload)
 
     async def enqueue_many(self, count: int) -> object:
-        return await self._task.batch_defer_async(*[PAYLOAD] * count)
+        return await self._task.batch_defer_async(*[self.payload] * count)
 
     async def process(self, count: int, size: int) -> None:
         before = self._done
@@ -355,3 +373,13 @@ class Procrastinate:
     async def drain(self) -> None:
         """Work off what waits, beside other processes."""
         await self._drain(POOL)
+
+    async def hear(self, heard: Callable[[Any], bool]) -> None:
+        """Wait for jobs, and tell each one's payload until that is enough."""
+        self._heard = heard
+        worker = asyncio.create_task(
+            self._app.run_worker_async(queues=[NAME], delete_jobs="always", install_signal_handlers=False)
+        )
+        await self._enough.wait()
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)

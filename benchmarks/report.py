@@ -71,7 +71,7 @@ def wakes(report: Report) -> list[str]:
     """Milliseconds from the call that sends to the return of the call that waited."""
     rows = [
         [
-            figure.name,
+            figure.name if figure.side == OURS else f"{figure.name}: {figure.side}",
             str(len(figure.values)),
             *(f"{percentile(figure.values, part):.3f}" for part in PERCENTILES.values()),
         ]

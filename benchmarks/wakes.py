@@ -9,10 +9,11 @@ import multiprocessing
 import sys
 import time
 from multiprocessing.process import BaseProcess
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from figure import Figure
 from stage import OURS, Amount, Stage, Target
+from workloads import JOINS
 
 from alkstore import Store
 
@@ -128,6 +129,50 @@ async def _within(target: Target, case: Case, count: int) -> list[float]:
         return taken
 
 
+def _produce_for(kind: type, place: Any, case: Case, count: int) -> None:
+    async def run() -> None:
+        side: Any = await kind().open(place, JOINS)
+        for at in range(count):
+            await asyncio.sleep(case.gap * (0.8 + 0.4 * (at * 0.618 % 1)))
+            side.payload = {"at": time.monotonic_ns()}
+            await side.enqueue()
+        await side.close()
+
+    asyncio.run(run())
+
+
+async def _peers(kind: type, place: Any, case: Case, count: int) -> list[float]:
+    """Time a peer's: until its worker calls the function for the job."""
+    side: Any = await kind().open(place, "")
+    taken: list[float] = []
+
+    def heard(payload: Any) -> bool:
+        taken.append((time.monotonic_ns() - payload["at"]) / 1e6)
+        return len(taken) >= count + WARM
+
+    other = SPAWN.Process(target=_produce_for, args=(kind, place, case, count + WARM))
+    other.start()
+    async with asyncio.timeout(LIMIT):
+        await side.hear(heard)
+    await asyncio.to_thread(other.join)
+    await side.close()
+    return taken[WARM : WARM + count]
+
+
+def peers(stage: Stage, amount: Amount) -> list[Figure]:
+    """Time the wakes of those peers that wake anybody."""
+    found = []
+    for side, kind in stage.sides.items():
+        if side == OURS or not hasattr(kind, "hear") or "," in side:
+            continue
+        for case in CASES[:2]:
+            with stage.place() as place:
+                taken = asyncio.run(_peers(kind, place, case, amount.of(case.wakes / 2, 20)))
+            found.append(Figure("wakes", case.name, side, case.gap * 1e3, "ms", sorted(taken)))
+            print(f"wakes, {case.name}: {side}", file=sys.stderr)
+    return found
+
+
 def wakes(stage: Stage, amount: Amount) -> list[Figure]:
     """Time wakes, idle and under load; the values are all of them, in milliseconds."""
     found = []
@@ -140,7 +185,7 @@ def wakes(stage: Stage, amount: Amount) -> list[Figure]:
             name = f"{case.name}, {shown}" if shown else case.name
             found.append(Figure("wakes", name, OURS, case.gap * 1e3, "ms", sorted(taken)))
             print(f"wakes, {name}", file=sys.stderr)
-    return found
+    return found + peers(stage, amount)
 
 
 # ---------------------------------------------------------------- others' commits

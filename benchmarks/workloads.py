@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 __all__ = [
     "BATCH",
     "CLAIMED",
+    "JOINS",
     "TASKS",
     "Run",
     "Work",
@@ -37,6 +38,9 @@ BATCH: Final = 1_000
 CLAIMED: Final = 100
 PAGE: Final = 500
 """The most that one call of the worker's claims for."""
+
+JOINS: Final = "joins"
+"""The setting of a side whose tables another one has made."""
 
 Run: TypeAlias = Callable[[Any, int], Awaitable[object]]
 """Does an operation of a side so many times."""
