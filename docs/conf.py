@@ -55,7 +55,7 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(_?asyncio|collections\.abc|contextlib|datetime|enum|os|pathlib|random|typing|asyncpg|aiosqlite|msgspec)\b.*",
+        r"(_?asyncio|collections\.abc|contextlib|datetime|enum|os|pathlib|random|typing|asyncpg|aiosqlite|msgspec|django)\b.*",
     ),
     ("py:class", r"(.*\.)?[A-Z]"),  # type variables
 ]

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
-NAMED = ["alkstore", "alkstore.worker", "alkstore.sync", "alkstore.testing", "alkstore.sync.testing"]
+NAMED = [
+    "alkstore",
+    "alkstore.worker",
+    "alkstore.sync",
+    "alkstore.django",
+    "alkstore.testing",
+    "alkstore.sync.testing",
+]
 ENGINES = ["alkstore_mem", "alkstore_sqlite", "alkstore_pg"]
 
 

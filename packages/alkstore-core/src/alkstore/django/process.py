@@ -2,16 +2,14 @@
 
 import os
 import threading
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from alkstore.django.setting import Configuration, configuration, database
 from alkstore.sync.proxy import Context, Options
+from alkstore.sync.queue import Queue
 from alkstore.sync.store import Store
 from alkstore.sync.store import open as open_store
 from alkstore.sync.tx import Tx
-
-if TYPE_CHECKING:
-    from alkstore.sync.queue import Queue
 
 __all__ = ["close", "enqueue", "join", "store"]
 
@@ -40,7 +38,7 @@ def store() -> Store:
     When the settings name another one, as in tests, the one before is closed.
 
     Raises:
-        ImproperlyConfigured: The setting ``ALKSTORE`` cannot be, and why.
+        django.core.exceptions.ImproperlyConfigured: The setting ``ALKSTORE`` cannot be, and why.
         InvalidArgument: The URL, or an option of `alkstore.open`, is not for any engine.
     """
     wanted = configuration()
@@ -82,7 +80,7 @@ def join(using: str | None = None) -> Context[Tx]:
 
 
 def enqueue(
-    queue: "Queue | str", payload: object, *, using: str | None = None, **options: Unpack[Options]
+    queue: Queue | str, payload: object, *, using: str | None = None, **options: Unpack[Options]
 ) -> int:
     """Put a job into a queue, in the transaction that Django is in; outside of one it commits by itself.
 
