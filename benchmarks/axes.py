@@ -41,6 +41,8 @@ def backlog(stage: Stage, amount: Amount) -> list[Figure]:
                 for name, actor in actors.items()
                 if decade <= stage.decades.get(name, max(DECADES))
             }
+            if not those:
+                break
             for name, actor in those.items():
                 _grow(stage, name, actor, places[name], 10**decade - rows[name])
                 rows[name] = 10**decade

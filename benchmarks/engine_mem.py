@@ -42,7 +42,7 @@ WORKS: Final = (
     Work("claim+ack by 100", claim_by_batch, ALL, CLAIMED, fill),
     Work("publish one by one", publish, ROWS, 100),
     Work("publish by 1,000", publish_by_batch, ROWS, BATCH),
-    Work("replay", replay, ROWS, BATCH, fill_stream),
+    Work("replay", replay, ROWS, BATCH, fill_stream, seconds=0.05),
     Work("lock, release", lock, (OURS,), 100),
     Work("worker", work, (OURS,), BATCH, fill, seconds=0.4),
     Work("enqueue, claim, ack", pass_through, ALL, 10, part="payload"),

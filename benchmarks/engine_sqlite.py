@@ -145,7 +145,7 @@ def stage(sides: Mapping[str, type], folder: Path) -> Stage:
             yield Path(made) / "bench.db"
 
     settings = {"process": "NORMAL", "power": "FULL"}
-    fewer = {BARE: 6, "huey": 5, "litequeue": 5, "persist-queue": 4, "honker": 5}
+    fewer = {BARE: 5, "huey": 5, "litequeue": 5, "persist-queue": 4, "honker": 5}
     return Stage("sqlite", settings, sides, WORKS, place, _target, _add_rows, _add_events, fewer)
 
 
