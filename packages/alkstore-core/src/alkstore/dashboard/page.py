@@ -113,8 +113,8 @@ def _query(**fields: object) -> str:
     )
 
 
-def _lines(text: str, most: int = CUT) -> str:
-    return "\n".join(map(shown.plain, text[:most].splitlines()))
+def _lines(text: str) -> str:
+    return "\n".join(map(shown.plain, text.splitlines()))
 
 
 def _number(value: float) -> str:
