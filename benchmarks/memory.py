@@ -24,6 +24,8 @@ SPAWN: Final = multiprocessing.get_context("spawn")
 PAYLOAD: Final = {"to": "ada@example.org", "n": 7}
 JOBS: Final = 1_000_000
 EVENTS: Final = 10_000_000
+STORED: Final = {"mem": 1_000_000, "pg": 2_000_000}
+"""Events that are there to be read again and again, where ten million would take gigabytes, or minutes to write."""
 LOOKS: Final = 40
 AHEAD: Final = 5_000
 BATCH: Final = 1_000
@@ -105,15 +107,11 @@ def _figure(stage: Stage, what: str, count: int) -> Figure:
     mine, its = SPAWN.Pipe()
     with stage.place() as place:
         target = stage.target(place, next(iter(stage.settings)))
-        published = 0
-        if what == "subscriber" and stage.add_events is None:
-            published = min(
-                count, JOBS
-            )  # in memory the events themselves take room, which is not the subscriber's
-        elif what == "subscriber":
-            assert stage.add_events is not None
-            stage.add_events(place, count)
-        child = SPAWN.Process(target=_alone, args=(target, what, count, published, its))
+        stored = min(count, STORED.get(stage.engine, count)) if what == "subscriber" else 0
+        if stored and stage.add_events is not None:
+            stage.add_events(place, stored)
+            stored = 0  # nothing is left to the child
+        child = SPAWN.Process(target=_alone, args=(target, what, count, stored, its))
         child.start()
         seen = mine.recv()
         child.join()
