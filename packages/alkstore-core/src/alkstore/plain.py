@@ -120,7 +120,7 @@ def _is_from(given: object, module: str) -> bool:
 class Library:
     """A driver's connection with nothing around it.
 
-    All of it is called on the caller's thread, but `root` and `is_nested`, which only look.
+    All of it is called on the caller's thread, but `root`, which only looks.
     """
 
     def __init__(self, given: Any) -> None:
