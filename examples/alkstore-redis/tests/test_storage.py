@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 import alkstore
-from alkstore import DatabaseError, InvalidArgument
+from alkstore import Closed, DatabaseError, InvalidArgument
 from alkstore_redis import RedisStore
 from alkstore_redis.contract_server import Server, available
 from alkstore_redis.engine import RedisEngine
@@ -199,3 +199,21 @@ def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url: str) -> N
 def test_an_option_that_is_not_of_its_domain_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         _ = RedisStore("redis://localhost", **options)  # type: ignore[arg-type]  # that is what is tested
+
+
+@needs_server
+async def test_a_close_in_any_moment_of_a_transactions_wait_is_told_as_one(server: Server) -> None:
+    async def wait(store: RedisStore) -> None:
+        async with store.begin_tx() as tx:
+            await tx.read_from_consumer("s", "held")
+
+    for turns in range(0, 240, 2):
+        store = await RedisStore(server.url)
+        holding = await store.begin_tx()
+        await holding.read_from_consumer("s", "held")
+        waiting = asyncio.create_task(wait(store))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await store.aclose()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(waiting, 5)

@@ -48,16 +48,11 @@ REFUSED: Final = (ResponseError, AuthenticationError, BusyLoadingError)
 _OURS: Final = {"socket_timeout": None, "protocol": 2, "decode_responses": False}
 _ONCE: Final[dict[str, Any]] = {"retry": None, "retry_on_timeout": False, "retry_on_error": []}
 
-_NO_TABLES: Final = "there are no tables; the layout of the keys has had one version so far"
-_JOINS_NONE: Final = "a transaction has no connection: there is none of the caller's that it could ride"
-
 OMITTED: Final = {
     "WAKE-10": "there is no polling-only mode: whoever reaches the server can subscribe there",
-    "TX-10": _JOINS_NONE,
-    "TX-11": _JOINS_NONE,
+    **dict.fromkeys(("TX-10", "TX-11"), "a transaction has no connection, so there is none to ride on"),
     "DUR-03": "opening makes nothing: there are no tables",
-    "DUR-04": _NO_TABLES,
-    "DUR-10": _NO_TABLES,
+    **dict.fromkeys(("DUR-04", "DUR-10"), "there are no tables; the keys have had one layout so far"),
 }
 """Contract rows that cannot be expressed here, and why."""
 

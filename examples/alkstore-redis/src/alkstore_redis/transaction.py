@@ -48,6 +48,8 @@ class RedisTransaction(Operations):
         try:
             return await self._engine._run(name, *arguments, tx=self._id)
         except DatabaseError as error:
+            if not self.is_open and name != "commit":  # a close took it back, and nothing of it is left
+                raise Closed("transaction") from error
             if error._is_held_back:
                 # What it holds meanwhile is what others wait for: an error that left it open could repeat for ever.
                 self.abandon()
