@@ -117,6 +117,15 @@ async def test_an_error_comes_back_with_its_attributes_and_says_from_where(
     assert "in process p1" in caught.value.__notes__[0]
 
 
+async def test_a_method_that_a_child_misses_is_named(ctx: Context, standin: Any) -> None:
+    child = await ctx.process()
+
+    with pytest.raises(NotImplementedError) as caught:
+        await child.run(standin.miss_a_method)
+
+    assert caught.value.args == ("list_names",)
+
+
 @pytest.mark.parametrize("name", ["refuse_awkwardly", "give_a_lock"])
 async def test_what_cannot_be_pickled_is_told_as_an_error(ctx: Context, standin: Any, name: str) -> None:
     child = await ctx.process()

@@ -47,7 +47,7 @@ def pytest_alkstore_register(registry):
 def cases() -> list[Case]:
     registry = Registry()
     register(registry)
-    return plan(rows.registered(), registry.columns["mem"])
+    return ladder.climb(plan(rows.registered(), registry.columns["mem"]))
 
 
 def test_a_climb_has_every_case_once_and_the_factory_first(cases: list[Case]) -> None:
@@ -84,6 +84,28 @@ def test_the_method_to_write_next_is_the_simplest_for_which_a_case_waits(cases: 
 
     assert lines[0] == "ladder: 1 of 3 cases green, 2 wait for methods that are not there"
     assert lines[1].startswith("next: write insert_jobs, for which 1 cases wait; the first is ")
+
+
+def test_what_could_not_be_shown_says_why(cases: list[Case]) -> None:
+    outcomes = {cases[0]: Outcome(status=Status.INCONCLUSIVE, reason="the column does not say how")}
+
+    lines = ladder.advice(cases[:1], outcomes)
+
+    assert lines[1].startswith(f"next: mend {cases[0].row.id} ")
+    assert lines[-1] == "      it could not be shown: the column does not say how"
+
+
+def test_the_first_case_of_a_method_is_one_about_the_engine(cases: list[Case]) -> None:
+    factory, other = cases[0], next(case for case in cases if not case.row.is_factory)
+    outcomes = {
+        factory: Outcome(status=Status.NOT_TESTED, missing="insert_jobs"),
+        other: Outcome(status=Status.FAIL, missing="insert_jobs"),
+    }
+
+    lines = ladder.advice([factory, other], outcomes)
+
+    assert factory.row.is_factory
+    assert f"for which 2 cases wait; the first is {other.row.id} " in lines[1]
 
 
 def test_a_climb_to_the_top_leads_to_the_whole_contract(cases: list[Case]) -> None:

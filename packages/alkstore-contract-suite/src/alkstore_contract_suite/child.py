@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 
 from alkstore import Store
 from alkstore_contract_suite.factory import Remote, StoreFactory
-from alkstore_contract_suite.failure import shown
+from alkstore_contract_suite.failure import missing, shown
 from alkstore_contract_suite.frames import framed, read_frame
 
 __all__ = ["hear", "hold", "serve", "tell"]
@@ -142,6 +142,8 @@ class _Serving:
 
     def _send_error(self, number: int, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))
+        if name := missing(error):
+            error = NotImplementedError(name)  # neither causes nor tracebacks survive a pickle
         try:
             pickled = pickle.dumps(error)
             pickle.loads(pickled)

@@ -1,9 +1,10 @@
 """Why a case did not pass, as exceptions that rows never write themselves."""
 
 import reprlib
+import traceback
 from typing import Final
 
-__all__ = ["ContractFailure", "Inconclusive", "shown"]
+__all__ = ["ContractFailure", "Inconclusive", "missing", "shown"]
 
 SHOWN_CHARACTERS: Final = 400
 """How much of a value a report shows; a payload of a mebibyte would bury the promise."""
@@ -40,3 +41,19 @@ class ContractFailure(AssertionError):
 
 class Inconclusive(Exception):
     """The case could not show what it is there to show, so it is neither passed nor failed."""
+
+
+def missing(error: BaseException | None) -> str:
+    """Give the name of the method that is not implemented, if that is at the bottom of an error; else nothing."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, NotImplementedError):
+            text = str(error)
+            return text if text.isidentifier() else traceback.extract_tb(error.__traceback__)[-1].name
+        seen.append(error)
+        error = (
+            error.exceptions[0]
+            if isinstance(error, BaseExceptionGroup)
+            else error.__cause__ or error.__context__
+        )
+    return ""

@@ -100,13 +100,15 @@ def advice(climbed: Sequence[Case], outcomes: Mapping[Case, Outcome]) -> list[st
             waiting.setdefault(outcome.missing, []).append(case)
     count = sum(map(len, waiting.values()))
     lines = [f"ladder: {green} of {len(climbed)} cases green, {count} wait for methods that are not there"]
-    broken = [case for case, outcome in ran if is_broken(outcome)]
-    if broken:
-        return [*lines, *_next("mend", broken[0])]
+    for case, outcome in ran:
+        if is_broken(outcome):
+            return [*lines, *_next("mend", case), *_doubt(outcome)]
     if waiting:
         method = min(waiting, key=lambda name: METHODS.index(name) if name in METHODS else len(METHODS))
         cases = waiting[method]
-        return [*lines, *_next(f"write {method}, for which {len(cases)} cases wait; the first is", cases[0])]
+        # What tests the factory goes through many methods, and is about none of them.
+        first = next((case for case in cases if not case.row.is_factory), cases[0])
+        return [*lines, *_next(f"write {method}, for which {len(cases)} cases wait; the first is", first)]
     return [*lines, "next: nothing; run the whole contract without the ladder"]
 
 
@@ -115,3 +117,10 @@ def _next(what: str, case: Case) -> list[str]:
         f"next: {what} {case.row.id} [{case.engine}, {case.mode}]: {case.row.text}",
         f"      alkstore-contract run --alk-explain {case.row.id}",
     ]
+
+
+def _doubt(outcome: Outcome) -> list[str]:
+    # A failure has a report of its own; of what could not be shown nobody has said why.
+    if outcome.status is Status.INCONCLUSIVE:
+        return [f"      it could not be shown: {outcome.reason}"]
+    return []

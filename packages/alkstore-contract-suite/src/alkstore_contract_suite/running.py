@@ -16,7 +16,7 @@ import pytest
 
 from alkstore_contract_suite.context import KILLS, SOON, Context
 from alkstore_contract_suite.factory import Backend, StoreFactory
-from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
+from alkstore_contract_suite.failure import ContractFailure, Inconclusive, missing, shown
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case
 from alkstore_contract_suite.processes import Processes
@@ -111,11 +111,11 @@ def run(
 ) -> Outcome:
     """Run one case to its outcome; nothing that the engine raises gets out. Mode "process" needs ``processes``."""
     begun = time.perf_counter()
-    leaks: list[str] = []
+    leaks, absent = list[str](), list[BaseException]()
     with warnings.catch_warnings(record=True) as caught, _cheap_collections():
         warnings.filterwarnings("always", category=ResourceWarning)
         warnings.filterwarnings("always", message="coroutine .* was never awaited", category=RuntimeWarning)
-        outcome = _run(_Setting(backend, case, seed, limits, processes), leaks)
+        outcome = _run(_Setting(backend, case, seed, limits, processes), leaks, absent)
         # Only what is collected while we still listen is told to this case, and not to the one after it.
         gc.collect()
     for warning in caught:
@@ -123,7 +123,10 @@ def run(
             leaks.append(f"{warning.category.__name__}: {warning.message}")
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if leaks and outcome.status is Status.PASS:
+    if absent:
+        # Whatever the row saw came of that: what core had asked for in a task of its own was not done.
+        outcome = _judged(case, absent[0], None)
+    elif leaks and outcome.status is Status.PASS:
         outcome = Outcome(status=Status.FAIL, reason=f"the case left something behind: {'; '.join(leaks)}")
     return replace(outcome, seconds=time.perf_counter() - begun)
 
@@ -138,10 +141,17 @@ def _cheap_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _run(setting: _Setting, leaks: list[str]) -> Outcome:
+def _run(setting: _Setting, leaks: list[str], absent: list[BaseException]) -> Outcome:
+    def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and missing(error):
+            absent.append(error)
+        else:
+            leaks.append(_told(context))
+
     # A loop factory keeps the runner from touching the process's current loop, which may be somebody else's.
     with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
-        runner.get_loop().set_exception_handler(lambda _, context: leaks.append(_told(context)))
+        runner.get_loop().set_exception_handler(heard)
         return (
             _explored(runner, setting, leaks)
             if setting.case.row.machine
@@ -231,33 +241,16 @@ def _judged(case: Case, error: BaseException | None, context: Context | None) ->
             observed=error.observed,
             timeline=timeline,
         )
-    missing = _missing(error)
-    if missing:
+    if name := missing(error):
         # What is not there yet says nothing about the factory.
         status = Status.NOT_TESTED if case.row.is_factory else Status.FAIL
-        return Outcome(status=status, reason=f"not implemented: {missing}", missing=missing)
+        return Outcome(status=status, reason=f"not implemented: {name}", missing=name)
     return Outcome(
         status=Status.FAIL,
         reason=_described(error),
         traceback=_frames(error),
         timeline=timeline,
     )
-
-
-def _missing(error: BaseException | None) -> str:
-    """Give the name of the method that is not implemented, if that is at the bottom of an error."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, NotImplementedError):
-            text = str(error)
-            return text if text.isidentifier() else traceback.extract_tb(error.__traceback__)[-1].name
-        seen.append(error)
-        error = (
-            error.exceptions[0]
-            if isinstance(error, BaseExceptionGroup)
-            else error.__cause__ or error.__context__
-        )
-    return ""
 
 
 def _described(error: BaseException) -> str:

@@ -77,6 +77,16 @@ async def refuse_awkwardly(store: Store) -> None:
     raise Unpicklable(1, 2)
 
 
+async def miss_a_method(store: Store) -> None:
+    async def list_names() -> None:
+        raise NotImplementedError
+
+    try:
+        await list_names()
+    except NotImplementedError as error:
+        raise RuntimeError("told by its cause") from error
+
+
 async def give_a_lock(store: Store) -> Any:
     return threading.Lock()
 

@@ -287,6 +287,7 @@ async def _wait_too_long(ctx: Context, store: Store) -> None:
     text="An open tx holds nobody back: auto-commit writes and other transactions go on.",
     oracle="each of them ends while a transaction that wrote the same things is open; both land",
     kills=("open-tx-holds-the-store",),
+    hints="an engine on which writers wait for an open transaction omits TX-09: `omitted` of its column",
 )
 async def an_open_transaction_holds_nobody_back(ctx: Context) -> None:
     store = ctx.store
