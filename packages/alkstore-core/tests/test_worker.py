@@ -55,6 +55,39 @@ async def test_an_undecodable_payload_goes_dead_at_once_and_the_worker_goes_on(s
     assert "payload must fit" in (left.last_error or "")
 
 
+async def test_the_log_says_what_is_wrong_with_a_payload_and_not_what_is_in_it(
+    store: MemStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(email: Email) -> None: ...
+
+    _, (left,) = await counted(store, handler, {"to": 3, "text": "a secret " * 40})
+
+    assert left.last_error == "payload must fit Email: Expected `str`, got `int` - at `$.to`"
+    assert left.last_error in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_traceback_begins_with_the_handler(store: MemStore, is_async: bool) -> None:
+    def plain(value: int) -> None:
+        raise ValueError("no such person")
+
+    async def handler(value: int) -> None:
+        plain(value)
+
+    _, (left,) = await counted(store, handler if is_async else plain, 1)
+
+    first, second = (left.retry_error or "").splitlines()[:2]
+    assert first == "builtins.ValueError: no such person"
+    assert second.startswith(f'  File "{__file__}"')
+
+
+async def test_a_call_that_cannot_be_made_keeps_its_traceback(store: MemStore) -> None:
+    _, (left,) = await counted(store, functools.partial(print, sep=1), 1)
+
+    assert len((left.retry_error or "").splitlines()) > 1
+
+
 async def test_an_exception_puts_the_job_back_with_its_traceback(
     store: MemStore, caplog: pytest.LogCaptureFixture
 ) -> None:

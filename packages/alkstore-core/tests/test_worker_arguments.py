@@ -257,6 +257,25 @@ async def test_a_job_of_no_known_kind_goes_dead_and_says_why(store: MemStore, pa
     assert "'kind' is one of ['receipt']" in (left.last_error or "")
 
 
+@pytest.mark.parametrize(
+    ("payload", "found"),
+    [
+        ({"kind": "refund", "card": "4111"}, "got 'refund'"),
+        ({"kind": {"card": "4111"}}, "got a dict there"),
+        ({"card": "4111"}, "got no such key"),
+        (["4111"], "got a list"),
+    ],
+)
+async def test_a_job_of_no_known_kind_tells_the_kind_and_nothing_else_of_its_payload(
+    store: MemStore, payload: object, found: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, (left,) = await counted(store, by_kind({"receipt": print}), payload)
+
+    assert (left.last_error or "").endswith(found)
+    assert found.replace("'", "") in caplog.text.replace("'", "")
+    assert "4111" not in caplog.text
+
+
 def test_kinds_have_no_concurrency_of_their_own() -> None:
     with pytest.raises(InvalidArgument, match="a queue has one"):
         by_kind({"a": handle(print, concurrency=2)})

@@ -48,17 +48,17 @@ SHOWN_CHARACTERS: Final = 80
 """How much of a value an error message shows; the error's attribute keeps all of it."""
 
 
-def show(value: object) -> str:
-    """Give a value's repr, cut and escaped, so that any terminal and any log can print it.
+def show(value: object, most: int = SHOWN_CHARACTERS) -> str:
+    """Give a value's repr, cut after ``most`` characters and escaped, so that any terminal and any log can print it.
 
     A value whose own ``__repr__`` fails must not turn a clear error into an unclear one.
     """
     try:
-        text = repr(value[: SHOWN_CHARACTERS + 1] if isinstance(value, (str, bytes)) else value)
+        text = repr(value[: most + 1] if isinstance(value, (str, bytes)) else value)
     except Exception:
         text = f"<{type(value).__name__}>"
-    if len(text) > SHOWN_CHARACTERS:
-        text = f"{text[:SHOWN_CHARACTERS]}…"
+    if len(text) > most:
+        text = f"{text[:most]}…"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "encode",
     "encode_headers",
     "error_text",
+    "misfit",
 ]
 
 HEADERS_BYTES: Final = 8_192
@@ -157,7 +158,14 @@ def decode_as(data: bytes, type_: type[_T]) -> _T:
     except RecursionError:  # the caller has no frame left
         raise
     except Exception as error:  # a type's own __post_init__ may raise anything to say that it does not fit
-        raise CodecError(f"payload must fit {show(type_)}, got {show(data)}: {show(error)}") from error
+        raise misfit(type_, error) from error
+
+
+def misfit(type_: object, error: Exception) -> CodecError:
+    """Say what does not fit, without the payload: it is stored beside the error, and errors are logged."""
+    name = type_.__qualname__ if isinstance(type_, type) else show(type_)
+    says = str(error) if isinstance(error, (ValueError, msgspec.MsgspecError)) else ""
+    return CodecError(f"payload must fit {name}: {says or show(error)}")
 
 
 def check_type(type_: object) -> None:

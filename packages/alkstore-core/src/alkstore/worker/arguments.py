@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from alkstore import payload
-from alkstore.errors import CodecError, InvalidArgument, show
+from alkstore.errors import InvalidArgument, show
 from alkstore.job import JobHandle
 from alkstore.store import Store
 from alkstore.values import Job
@@ -134,10 +134,9 @@ def _payload(type_: Any, what: str) -> Source:
 def _validated(type_: type, validate: Callable[[bytes], object]) -> Source:
     # A pydantic model reads itself; whatever it raises says that the payload does not fit.
     def source(handle: JobHandle) -> object:
-        data = handle._record.payload
         try:
-            return validate(data)
+            return validate(handle._record.payload)
         except Exception as error:
-            raise CodecError(f"payload must fit {show(type_)}, got {show(data)}: {show(error)}") from error
+            raise payload.misfit(type_, error) from error
 
     return source

@@ -155,12 +155,23 @@ def _chooser(calls: Mapping[str, Selector], key: str) -> Selector:
         kind = value.get(key) if isinstance(value, dict) else None
         selector = calls.get(kind) if isinstance(kind, str) else None
         if selector is None:
+            found = _found(value, key)
             raise CodecError(
-                f"payload must be an object whose {key!r} is one of {sorted(calls)}, got {show(value)}"
+                f"payload must be an object whose {key!r} is one of {sorted(calls)}, got {found}"
             )
         return selector(handle)
 
     return choose
+
+
+def _found(value: object, key: str) -> str:
+    # No more of the payload than its kind: errors are logged.
+    if not isinstance(value, dict):
+        return f"a {type(value).__name__}"
+    if key not in value:
+        return "no such key"
+    kind = value[key]
+    return show(kind) if isinstance(kind, str) else f"a {type(kind).__name__} there"
 
 
 def _is_async(function: Callable[..., object]) -> bool:

@@ -19,6 +19,9 @@ __all__ = ["Place", "Surroundings"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
 
+OURS: Final = (__name__, "concurrent.futures.thread")
+"""Modules between the worker and a handler."""
+
 
 class Surroundings(Protocol):
     """What a place needs of its lane."""
@@ -101,7 +104,7 @@ class Place:
         except (Retry, Fail) as verdict:
             value = verdict
         except Exception as error:
-            return Retry(error)
+            return Retry(_from_handler(error))
         except (SystemExit, KeyboardInterrupt):
             await self._lane.conclude(handle, Ending.GIVEN_BACK)
             raise
@@ -169,6 +172,14 @@ class Place:
         if wish is not None:
             self.task.uncancel()
         return wish
+
+
+def _from_handler(error: Exception) -> Exception:
+    """Leave our own frames out, which would stand before the handler's in each log and in each job."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
+        trace = trace.tb_next
+    return error if trace is None else error.with_traceback(trace)
 
 
 def _error(answer: Answer) -> BaseException | None:

@@ -16,6 +16,10 @@ from alkstore.worker.outcome import Answer, Ending, Fail, Retry, Tally
 __all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Settling"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
+
+SHOWN_OF_REASON: Final = 300
+"""Characters: what a payload lacks is at the end of the text."""
+
 FIRST_BACKOFF: Final = 0.1
 LONGEST_BACKOFF: Final = 5.0
 """Seconds on the event loop's clock between tries while the database is away."""
@@ -102,7 +106,7 @@ def _tell(handle: JobHandle, answer: Retry | Fail, *, is_dead: bool) -> None:
         "is dead" if is_dead else "is to be tried again",
         record.attempts,
         record.max_attempts,
-        "no reason given" if reason is None else show(reason),
+        "no reason given" if reason is None else show(reason, SHOWN_OF_REASON),
         exc_info=reason if isinstance(reason, BaseException) else None,
         extra=job_fields(record),
     )
