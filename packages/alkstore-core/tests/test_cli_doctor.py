@@ -71,7 +71,7 @@ def test_jobs_that_nobody_claims_are_a_problem_beyond_the_limit(path: Path) -> N
     result = doctor()
 
     assert result.exit_code == 1
-    assert "problem: queue 'mail': 1 ready jobs, the oldest for 10 min" in result.stdout
+    assert "problem: queue 'mail': 1 ready job, the oldest for 10 min" in result.stdout
     assert "\n  run a worker for it" in result.stdout
     assert doctor("--oldest", "1h").exit_code == 0
 
@@ -88,7 +88,7 @@ async def a_dead_one(store: Store) -> None:
 def test_dead_jobs_are_a_problem_beyond_the_limit(path: Path) -> None:
     prepare(path, a_dead_one)
 
-    assert findings() == [("dead", "problem", "outbox 'hooks': 1 dead jobs")]
+    assert findings() == [("dead", "problem", "outbox 'hooks': 1 dead job")]
     assert "alkstore dead list hooks --outbox says why" in doctor().stdout
     assert doctor("--dead", "1").exit_code == 0
 
@@ -103,15 +103,13 @@ def test_a_claim_that_ended_and_was_not_taken_over_is_stuck(path: Path) -> None:
 
     found = findings("--oldest", "1h")
 
-    assert found == [
-        ("stuck-claims", "problem", "queue 'mail': 1 claims have ended and nobody took them over")
-    ]
+    assert found == [("stuck-claims", "problem", "queue 'mail': 1 claim ended without being taken over")]
 
 
 def test_schedules_without_a_leader_are_a_problem(path: Path) -> None:
     prepare(path, lambda store: store.schedule("nightly", "@every 1d", "mail", 1))
 
-    assert findings() == [("no-scheduler", "problem", "nobody leads 1 schedules, so none fires")]
+    assert findings() == [("no-scheduler", "problem", "nobody leads, so 1 schedule will not fire")]
     assert (facts()["schedules"], facts()["scheduler-lease-until"]) == (1, None)
 
 
@@ -123,7 +121,7 @@ def test_schedules_that_are_late_under_a_leader_are_a_problem(path: Path) -> Non
     prepare(path, leave_behind, ago=7_200)
 
     assert findings() == [
-        ("late-schedules", "problem", "1 schedules are overdue although somebody leads: nightly")
+        ("late-schedules", "problem", "1 schedule overdue although somebody leads: nightly")
     ]
     assert facts()["scheduler-lease-until"].endswith("+00:00")
 

@@ -115,9 +115,9 @@ def test_dead_jobs_are_redriven_by_id_by_error_or_all(url: str) -> None:
     by_error = run("dead", "redrive", "mail", "--error", "route", "--yes")
     everything = records("dead", "redrive", "mail", "--all", "--yes")
 
-    assert (by_id.exit_code, by_id.stdout) == (1, "1 jobs redriven\n")
+    assert (by_id.exit_code, by_id.stdout) == (1, "1 job redriven\n")
     assert by_id.stderr == "1 of them are not dead, or not of this queue\n"
-    assert (by_error.exit_code, by_error.stdout) == (0, "1 jobs redriven\n")
+    assert (by_error.exit_code, by_error.stdout) == (0, "1 job redriven\n")
     assert everything == [{"queue": "mail", "redriven": 0}]
     assert records("dead", "list", "mail") == []
 
@@ -175,6 +175,24 @@ def test_schedules_and_locks_are_listed(url: str) -> None:
     assert "report" in run("locks").stdout
 
 
+def test_lists_without_entries_say_so_to_people_alone(url: str) -> None:
+    prepare(url, some_events)
+
+    said = {name: (run(name).stderr, run(name, "--json").stderr) for name in ("queues", "schedules", "locks")}
+
+    assert said == {
+        "queues": ("no queue has jobs\n", ""),
+        "schedules": ("there are no schedules\n", ""),
+        "locks": ("no lock is held\n", ""),
+    }
+
+
+def test_events_are_not_asked_for_from_before_the_first(url: str) -> None:
+    prepare(url, some_events)
+
+    assert run("tail", "orders", "--after", -1, "--no-follow").exit_code == 2
+
+
 async def some_events(store: Store) -> None:
     for number in range(1, 6):
         await store.stream("orders").publish({"n": number}, key="k" if number == 5 else None)
@@ -229,7 +247,7 @@ def test_who_looks_by_a_wrong_name_leaves_nothing_behind(
 
     assert result.exit_code == 3
     assert (
-        "nothing.db has no tables of alkstore yet, or older ones; alkstore migrate makes them"
+        "nothing.db has no tables of alkstore yet, or older ones; if the name is right, alkstore migrate makes them"
         in result.stderr
     )
     assert list(tmp_path.iterdir()) == []

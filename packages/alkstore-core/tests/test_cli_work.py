@@ -21,7 +21,7 @@ from alkstore.cli.command import command
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 
 APP = """
-import asyncio, contextlib
+import asyncio, contextlib, sqlite3
 import alkstore
 from alkstore import Job, Store
 from alkstore.worker import Fail, Worker
@@ -49,6 +49,13 @@ async def within(store):
 
 def failing(store):
     return Worker(store, {"q": lambda: Fail("no use")})
+
+async def lose() -> None:
+    with contextlib.closing(sqlite3.connect(URL.removeprefix("sqlite:///"))) as database, database:
+        database.execute("DELETE FROM alkstore_job")  # as one whose claim lapsed, and whom another one finished
+
+def losing(store):
+    return Worker(store, {"q": lose})
 
 def broken(store):
     return Worker(store, {"q": leave})
@@ -152,6 +159,15 @@ def test_jobs_that_die_are_an_exit_code_where_the_end_is_waited_for(app: str, ur
 
     assert result.exit_code == 1
     assert result.stdout == "done 0, retried 0, dead 1, released 0, lost 0\n"
+
+
+def test_a_claim_that_was_lost_is_an_exit_code_where_the_end_is_waited_for(app: str, url: str) -> None:
+    asyncio.run(fill(url, 1))
+
+    result = work(f"{app}:losing", "--url", url, "--until-idle", "--log-level", "error")
+
+    assert result.stdout == "done 0, retried 0, dead 0, released 0, lost 1\n"
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize(

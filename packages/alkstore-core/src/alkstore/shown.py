@@ -4,13 +4,18 @@ import datetime as dt
 
 from alkstore.values import Job, Schedule, StreamEvent
 
-__all__ = ["ago", "last_line", "payload_text", "plain", "seconds"]
+__all__ = ["ago", "last_line", "many", "payload_text", "plain", "seconds"]
 
 
 def plain(text: str, most: int | None = None) -> str:
     """Give one line that any terminal can show: what would move its cursor or change its colours is escaped."""
     cut = text if most is None or len(text) <= most else text[: most - 1] + "…"
     return "".join(mark if mark.isprintable() else _escaped(mark) for mark in cut)
+
+
+def many(count: int, one: str) -> str:
+    """Count things: ``1 job``, ``3,210 jobs``. ``one`` is their name, as it is for a single one."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
 def _escaped(mark: str) -> str:

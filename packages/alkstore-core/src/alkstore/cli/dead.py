@@ -10,7 +10,7 @@ import click
 from alkstore.clearing import redrive_dead
 from alkstore.cli import FAILED
 from alkstore.cli.jobs import chosen, list_jobs, outbox_option, page_options
-from alkstore.cli.output import ago, emit, job_record, payload_text, plain, seconds
+from alkstore.cli.output import ago, emit, job_record, many, payload_text, plain, seconds
 from alkstore.cli.storage import Failure, Storage, json_option, run, storage_options
 from alkstore.cli.values import SECONDS
 from alkstore.errors import CodecError
@@ -178,4 +178,4 @@ def _report(what: str, count: int, queue: str, as_json: bool) -> None:
     if as_json:
         emit({"queue": queue, what: count})
     else:
-        click.echo(f"{count:,} jobs {what}")
+        click.echo(f"{many(count, 'job')} {what}")

@@ -9,7 +9,7 @@ from typing import Final
 
 from alkstore import numbers
 from alkstore.cli.jobs import chosen
-from alkstore.cli.output import ago
+from alkstore.cli.output import ago, many
 from alkstore.cli.queues import count
 from alkstore.clock import SystemClock
 from alkstore.diagnosis import Finding
@@ -109,20 +109,20 @@ async def _queues(
         if age is not None and age.total_seconds() > limits.oldest:
             yield Finding(
                 "waiting",
-                f"{what}: {stats.ready:,} ready jobs, the oldest for {ago(age)}",
+                f"{what}: {many(stats.ready, 'ready job')}, the oldest for {ago(age)}",
                 "run a worker for it, or more of them; alkstore jobs shows what waits",
             )
         if stats.dead > limits.dead:
             option = " --outbox" if kind == "outbox" else ""
             yield Finding(
                 "dead",
-                f"{what}: {stats.dead:,} dead jobs",
+                f"{what}: {many(stats.dead, 'dead job')}",
                 f"alkstore dead list {name}{option} says why they died; then redrive or purge them",
             )
         if stats.stale:
             yield Finding(
                 "stale",
-                f"{what}: {stats.stale:,} jobs that have expired or used up their attempts",
+                f"{what}: {many(stats.stale, 'job')} past the time to expire or out of attempts",
                 "a worker moves them to the dead once a minute; is one running?",
                 is_problem=False,
             )
@@ -130,7 +130,7 @@ async def _queues(
         if lapsed:
             yield Finding(
                 "stuck-claims",
-                f"{what}: {lapsed:,} claims have ended and nobody took them over",
+                f"{what}: {many(lapsed, 'claim')} ended without being taken over",
                 "their worker was killed and no other one is running: start one; nothing is lost",
             )
 
@@ -155,13 +155,13 @@ def _of_schedules(count: int, late: list[str], is_led: bool) -> Iterator[Finding
     if not is_led:
         yield Finding(
             "no-scheduler",
-            f"nobody leads {count:,} schedules, so none fires",
+            f"nobody leads, so {many(count, 'schedule')} will not fire",
             "run a worker with schedules=True, or supervise_schedules",
         )
     elif late:
         names = ", ".join(late[:5]) + (", …" if len(late) > 5 else "")
         yield Finding(
             "late-schedules",
-            f"{len(late):,} schedules are overdue although somebody leads: {names}",
+            f"{many(len(late), 'schedule')} overdue although somebody leads: {names}",
             "the log of the process that leads says why they cannot be fired",
         )

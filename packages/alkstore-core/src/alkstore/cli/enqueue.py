@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from alkstore.cli import FAILED, INTERRUPTED, UNREACHABLE
 from alkstore.cli.enqueue_lines import BadLine, Batch, Position, Source, batches, sources
 from alkstore.cli.enqueue_state import State
-from alkstore.cli.output import console, emit
+from alkstore.cli.output import console, emit, many
 from alkstore.cli.storage import Failure, Storage, json_option, run, storage_options
 from alkstore.cli.values import HEADER, INSTANT, SECONDS
 from alkstore.cli.waiting import in_thread, unless_stopped
@@ -91,7 +91,7 @@ def _report(queue: str, start: Position, end: Position, spent: float, as_json: b
         emit({"queue": queue, "jobs": jobs, "jobs_before": start.jobs, "seconds": round(spent, 3)})
         return
     before = f" ({start.jobs:,} were there from before)" if start.jobs else ""
-    click.echo(f"enqueued {jobs:,} jobs in {spent:.1f} s{before}")
+    click.echo(f"enqueued {many(jobs, 'job')} in {spent:.1f} s{before}")
 
 
 @dataclass

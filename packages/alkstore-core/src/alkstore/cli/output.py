@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alkstore.errors import CodecError
-from alkstore.shown import ago, payload_text, plain, seconds
+from alkstore.shown import ago, many, payload_text, plain, seconds
 from alkstore.values import Job, StreamEvent
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "discard_output",
     "emit",
     "job_record",
+    "many",
     "payload_text",
     "payload_values",
     "plain",

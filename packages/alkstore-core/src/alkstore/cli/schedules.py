@@ -31,6 +31,8 @@ def schedules(storage: Storage, as_json: bool) -> None:
             for each in found
         ),
     )
+    if not found:
+        click.echo("there are no schedules", err=True)
 
 
 async def _schedules(storage: Storage) -> list[Schedule]:
@@ -75,6 +77,8 @@ def locks(storage: Storage, as_json: bool) -> None:
         (("lock", "left"), ("fence", "right"), ("expires", "left"), ("in", "right")),
         ((each.name, each.fence, each.expires_at, ago(each.expires_at - now)) for each in found),
     )
+    if not found:
+        click.echo("no lock is held", err=True)
 
 
 async def _locks(storage: Storage) -> list[LockInfo]:

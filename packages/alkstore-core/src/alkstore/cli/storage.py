@@ -79,10 +79,11 @@ class Storage:
         if registration.migration_sql is not None and await registration.migration_sql(
             url, self.options, None
         ):
-            advice = (
-                "alkstore migrate makes them" if self.schema is None else "alkstore migrate --schema does"
+            where = "the name is" if self.schema is None else f"its name and --schema {self.schema} are"
+            raise Failure(
+                f"{self.shown} has no tables of alkstore yet, or older ones; if {where} right, alkstore migrate makes them",
+                UNREACHABLE,
             )
-            raise Failure(f"{self.shown} has no tables of alkstore yet, or older ones; {advice}", UNREACHABLE)
         async with self.open(**more) as store:
             yield store
 

@@ -19,7 +19,12 @@ PAGE: Final = 500
 
 @click.command(short_help="Print the events of a stream as they come.")
 @click.argument("stream")
-@click.option("--after", type=int, metavar="OFFSET", help="Begin after this offset; 0 is the start.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="Begin after this offset; 0 is the start.",
+)
 @click.option("--last", type=click.IntRange(min=0), metavar="N", help="Begin N offsets before the end.")
 @click.option("--consumer", metavar="NAME", help="Begin where NAME is, and move it along.")
 @click.option("--peek", is_flag=True, help="With --consumer: do not move it.")

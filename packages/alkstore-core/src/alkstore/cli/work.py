@@ -103,7 +103,7 @@ def work(
     if counts is None:
         stopped()
     _report(counts, as_json=as_json)
-    if until_idle and (counts.dead or counts.retried):
+    if until_idle and (counts.dead or counts.retried or counts.lost):
         sys.exit(FAILED)
 
 
