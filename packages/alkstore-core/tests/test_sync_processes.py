@@ -96,6 +96,25 @@ def test_a_store_that_nobody_closes_is_closed_at_the_end_of_the_process(tmp_path
     ]  # closed, so without a log beside it
 
 
+def test_a_store_that_could_not_be_made_is_not_closed_at_the_end_of_the_process() -> None:
+    done = run(
+        """
+        import sys
+        import alkstore.sync
+
+        def kept(error):
+            sys.last = error  # as an interactive session keeps it, with the frames and what they hold
+
+        try:
+            alkstore.sync.open("sqlite:///app.db", colour="red")
+        except alkstore.InvalidArgument as error:
+            kept(error)
+        """
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupt_ends_a_wait_and_the_store_is_usable_after_it(tmp_path: Path) -> None:
     done = run(

@@ -88,10 +88,10 @@ class Store(Proxy[store.Store]):
         """
         self._make = make
         self._turn = threading.Lock()
-        _stores.add(self)
         self._is_closed = False
         self._portal = None  # type: ignore[assignment]  # until it is opened
         self._target = make()
+        _stores.add(self)  # now that there is something to close at the end of the process
 
     # ------------------------------------------------------------ life
 
