@@ -158,6 +158,16 @@ def test_a_run_is_pytests_and_so_is_its_exit_code(tmp_path: Path) -> None:
     assert "no engine 'nobody' is registered" in told.stderr
 
 
+@pytest.mark.parametrize("more", [(), ("-p", "alkstore_contract_suite.plugin")])
+def test_a_run_has_its_plugin_where_pytest_loads_none(tmp_path: Path, more: tuple[str, ...]) -> None:
+    told = command(
+        "run", *more, "--alk-explain", "LOCK-05", folder=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+    )
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.startswith("LOCK-05  ")
+
+
 def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
     path = saved(tmp_path / "report.json", a_report(BAD))
     line = f"{sys.executable} -m alkstore_contract_suite html {path} | head -c 9"

@@ -50,13 +50,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     # In a process of its own: pytest would warn that the suite was imported before it could look at its assertions.
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "--pyargs", "alkstore_contract_suite", *arguments]
+        [sys.executable, "-m", "pytest", *_plugin(arguments), "--pyargs", "alkstore_contract_suite", *arguments]
     )
     while True:
         try:
             return run.wait()
         except KeyboardInterrupt:
             continue  # it was pytest's too, and pytest has a report to finish
+
+
+def _plugin(arguments: Sequence[str]) -> list[str]:
+    """Name the plugin where pytest loads none by itself; it must not be named twice."""
+    named = [*arguments, os.environ.get("PYTEST_ADDOPTS", ""), os.environ.get("PYTEST_PLUGINS", "")]
+    is_named = any("alkstore_contract_suite" in argument for argument in named)
+    is_off = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") or "--disable-plugin-autoload" in arguments
+    return ["-p", "alkstore_contract_suite.plugin"] if is_off and not is_named else []
 
 
 def _parser() -> argparse.ArgumentParser:
