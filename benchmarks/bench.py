@@ -32,8 +32,8 @@ from stage import OURS, Amount, Stage
 ENGINES: Final[Mapping[str, Any]] = {"mem": engine_mem, "sqlite": engine_sqlite, "pg": engine_pg}
 KEPT: Final = (OURS, "bare driver", "bare skeleton")
 """Sides that no choice of peers leaves out."""
-WHOLE: Final = Amount(1, 7)
-QUICK: Final = Amount(0.1, 3)
+WHOLE: Final = Amount(1, 5)
+QUICK: Final = Amount(0.1, 2)
 LOOK: Final = 0.5
 """Seconds of each look at what else the machine does."""
 QUIET: Final = 0.1

@@ -16,7 +16,6 @@ import asyncio
 import importlib
 import json
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ WORKER: Final = "worker-1"
 PRUNED: Final = 1_000
 """Jobs done until the peers that keep them are told to forget them."""
 WORKERS: Final = 1
-"""Threads of huey's consumer: 4 were slower, since each takes the file's lock and the interpreter's."""
+"""Threads of huey's consumer: its own default."""
 PATIENCE: Final = 300.0
 SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
 
@@ -144,13 +143,13 @@ class PersistQueue:
         module = importlib.import_module("persistqueue")
         serializer = importlib.import_module("persistqueue.serializers.json")
         self._queue: Any = module.SQLiteAckQueue(str(path), serializer=serializer)
-        connection: sqlite3.Connection = self._queue._putter
-        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
+        self._queue._putter.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
         self._kept = 0
         return self
 
     async def close(self) -> None:
         self._queue.close()
+        del self._queue  # it closes once more when it is collected, which must be in this thread
 
     async def enqueue(self) -> object:
         return self._queue.put(self.payload)

@@ -101,12 +101,16 @@ def figures(
 
 
 def rates(stage: Stage, amount: Amount) -> list[Figure]:
-    """Do every workload in turn: once with each setting."""
+    """Do every workload in turn: once with each setting.
+
+    The hop of those "in a thread" is the same with every setting: only the first has them.
+    """
     found: list[Figure] = []
     slices = Slices(amount.slices, min(amount.share * 3, 1))
-    for setting, shown in stage.settings.items():
+    for at, (setting, shown) in enumerate(stage.settings.items()):
         for work in (work for work in stage.works if work.part == "rates"):
-            with visited(stage, work.sides, setting) as (actors, _):
+            sides = [side for side in work.sides if at == 0 or not side.endswith("in a thread")]
+            with visited(stage, sides, setting) as (actors, _):
                 name = f"{work.name}, {shown}" if shown else work.name
                 found += figures("rates", name, in_turn(work, actors, slices))
     return found
