@@ -69,6 +69,18 @@ def test_a_handlers_connection_is_closed_as_a_requests_is() -> None:
 
 
 @durable
+def test_a_traceback_begins_with_the_handler() -> None:
+    alkstore.django.enqueue("confirmations", {"digit": 7}, max_attempts=1)
+
+    work()
+
+    (job,) = alkstore.django.store().queue("confirmations").list()
+    first, second = (job.last_error or "").splitlines()[:2]
+    assert first == "builtins.KeyError: 'number'"
+    assert second.startswith(f'  File "{jobs.__file__}"')
+
+
+@durable
 @pytest.mark.parametrize(
     ("target", "said"),
     [

@@ -19,8 +19,8 @@ __all__ = ["Place", "Surroundings"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
 
-OURS: Final = (__name__, "concurrent.futures.thread")
-"""Modules between the worker and a handler."""
+OURS: Final = ("alkstore.", "concurrent.futures.")
+"""What the modules between the worker and a handler begin with: what wraps the handlers of Django is one, too."""
 
 
 class Surroundings(Protocol):
@@ -177,7 +177,7 @@ class Place:
 def _from_handler(error: Exception) -> Exception:
     """Leave our own frames out, which would stand before the handler's in each log and in each job."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(OURS):
         trace = trace.tb_next
     return error if trace is None else error.with_traceback(trace)
 
