@@ -49,9 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     # In a process of its own: pytest would warn that the suite was imported before it could look at its assertions.
-    run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *_plugin(arguments), "--pyargs", "alkstore_contract_suite", *arguments]
-    )
+    pytest = [sys.executable, "-m", "pytest", *_plugin(arguments)]
+    run = subprocess.Popen([*pytest, "--pyargs", "alkstore_contract_suite", *arguments])
     while True:
         try:
             return run.wait()
