@@ -19,6 +19,7 @@ from alkstore_contract_suite.rows._queue import (
     text="Cancelling a wait loses no job and uses no attempt.",
     oracle="after every storm each job is one live waiter's, or pending and untried",
     modes=("plain", "concurrent", "second"),
+    depends=("Q-27",),  # core releases what a cancelled wait was given
     kills=("cancelled-wait-strands-its-job",),
 )
 async def a_cancelled_wait_loses_no_job(ctx: Context) -> None:
