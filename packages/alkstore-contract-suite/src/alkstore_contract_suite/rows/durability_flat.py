@@ -271,7 +271,9 @@ async def steady_traffic_leaves_nothing_behind(ctx: Context) -> None:
             done += TOGETHER
         ctx.timeline.clear()
         counts.append(await _footprint(ctx))
-    slack, what = (0, "rows in storage") if hasattr(ctx.factory, "footprint") else (SLACK, "objects in memory")
+    slack, what = (
+        (0, "rows in storage") if hasattr(ctx.factory, "footprint") else (SLACK, "objects in memory")
+    )
     grown = f"{counts[0]} {what} after 100 rounds, {counts[1]} after 1,000"
     ctx.that(counts[1] <= counts[0] + slack, "steady traffic leaves nothing behind", observed=grown)
     stats = await other.queue("q").stats()
