@@ -116,10 +116,10 @@ def test_chosen_jobs_are_redriven_after_a_question() -> None:
 
     assert answer.status_code == 302
     assert dead("mail") == [other]
-    assert "1 dead jobs of queue mail were made pending again" in page(client, answer.headers["Location"])
+    assert "Made pending again: 1 dead job of queue mail." in page(client, answer.headers["Location"])
     entry = LogEntry.objects.latest("pk")
     assert entry.object_repr == "queue mail"
-    assert entry.change_message == f"1 jobs were made pending again: 1 chosen ones ({one})"
+    assert entry.change_message == f"Made pending again, 1 job: 1 chosen one ({one})"
 
 
 def test_all_of_a_queue_or_all_with_an_error_are_redriven() -> None:
@@ -144,7 +144,7 @@ def test_dead_jobs_are_purged_by_their_age_after_a_question() -> None:
     act(client, "purge", days=0, confirmed="yes")
 
     assert dead("mail") == []
-    assert LogEntry.objects.latest("pk").change_message == "2 jobs were deleted: all of them"
+    assert LogEntry.objects.latest("pk").change_message == "Deleted, 2 jobs: all of them"
 
 
 @pytest.mark.parametrize("form", [{}, {"id": "x"}])

@@ -20,6 +20,7 @@ from alkstore.django.models import DeadJob
 from alkstore.django.process import store
 from alkstore.errors import AlkstoreError, CodecError
 from alkstore.records import JobState
+from alkstore.shown import many
 from alkstore.sync.queue import Queue
 from alkstore.values import Job
 
@@ -162,7 +163,7 @@ class DeadJobAdmin(admin.ModelAdmin):
             return self._page(request, "confirm", "Are you sure?", asked=asked, place=asked.place)
         count = asked.redrive() if action == "redrive" else asked.purge()
         self._log(request, asked, count)
-        messages.success(request, f"{count} dead jobs of {asked.place.title} were {asked.done}.")
+        messages.success(request, f"{asked.done}: {many(count, 'dead job')} of {asked.place.title}.")
         return self._back(asked.place)
 
     def _back(self, place: Place) -> HttpResponse:
@@ -175,7 +176,7 @@ class DeadJobAdmin(admin.ModelAdmin):
             content_type=get_content_type_for_model(DeadJob),
             object_repr=asked.place.title[:200],
             action_flag=CHANGE if asked.action == "redrive" else DELETION,
-            change_message=f"{count} jobs were {asked.done}: {asked.which}",
+            change_message=f"{asked.done}, {many(count, 'job')}: {asked.which}",
         )
 
     def _page(self, request: HttpRequest, template: str, title: str, **context: object) -> HttpResponse:
@@ -223,12 +224,13 @@ class _Asked:
         if self.action == "purge":
             return f"those that died more than {self.days:g} days ago" if self.days else "all of them"
         if self.ids:
-            return f"{len(self.ids)} chosen ones ({', '.join(map(str, self.ids[:20]))}{'…' * (len(self.ids) > 20)})"
+            shown = ", ".join(map(str, self.ids[:20])) + "…" * (len(self.ids) > 20)
+            return f"{many(len(self.ids), 'chosen one')} ({shown})"
         return f"those whose error contains {self.error!r}" if self.error else "all of them"
 
     @property
     def done(self) -> str:
-        return "made pending again" if self.action == "redrive" else "deleted"
+        return "Made pending again" if self.action == "redrive" else "Deleted"
 
     def redrive(self) -> int:
         jobs = self.place.jobs()
