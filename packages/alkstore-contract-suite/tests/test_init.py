@@ -85,6 +85,28 @@ def test_the_packages_own_tests_pass_as_they_are(tmp_path: Path) -> None:
     assert "1 passed" in told.stdout
 
 
+@pytest.mark.parametrize(
+    ("fault", "said", "is_an_extra"),
+    [
+        ("import no_such_driver", "ModuleNotFoundError: No module named 'no_such_driver'", True),
+        ("raise TypeError('of the author')", "TypeError: of the author", False),
+    ],
+)
+def test_a_column_that_cannot_be_loaded_says_why(
+    tmp_path: Path, fault: str, said: str, is_an_extra: bool
+) -> None:
+    folder = begun(tmp_path / "new")
+    column = folder / "src" / "alkstore_toy" / "contract.py"
+    column.write_text(f"{column.read_text('utf-8')}\n\n{fault}\n", "utf-8")
+
+    told = run(folder, "alkstore_contract_suite", "run", "--alk-engine", "toy")
+
+    assert told.returncode == pytest.ExitCode.USAGE_ERROR, told.stdout + told.stderr
+    assert "engine 'toy' is installed and cannot be loaded" in told.stderr
+    assert said in told.stderr
+    assert ("often an extra of its package" in told.stderr) == is_an_extra
+
+
 def test_every_method_of_the_seam_is_there_to_be_written(tmp_path: Path) -> None:
     source = begun(tmp_path / "new") / "src" / "alkstore_toy"
 

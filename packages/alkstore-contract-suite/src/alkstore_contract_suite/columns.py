@@ -59,10 +59,7 @@ def _check(
     name: str, columns: Mapping[str, EngineColumn], broken: Mapping[str, str], *, may_be_missing: bool
 ) -> None:
     if name in broken:
-        raise pytest.UsageError(
-            f"engine {name!r} is installed and cannot be loaded: {broken[name]}; what a column needs is often an extra of "
-            "its package, 'contract'"
-        )
+        raise pytest.UsageError(f"engine {name!r} is installed and cannot be loaded: {broken[name]}")
     if name not in columns:
         known = ", ".join(columns) or "none"
         failed = f"; failed: {', '.join(broken)}" if broken else ""

@@ -82,9 +82,18 @@ def load_entry_points(registry: Registry) -> Mapping[str, str]:
         try:
             register = cast(Callable[[Registrar], None], point.load())
             register(registry)
-        except (ImportError, AttributeError, ColumnError) as error:
-            broken[point.name] = f"entry point {point.name} = {point.value}: {error}"
+        except Exception as error:  # an author's code, which may do anything
+            broken[point.name] = f"entry point {point.name} = {point.value}: {_told(error)}"
     return broken
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ColumnError):
+        return str(error)
+    advice = ""
+    if isinstance(error, ImportError):
+        advice = "; what a column needs is often an extra of its package, 'contract'"
+    return f"{type(error).__name__}: {error}{advice}"
 
 
 def _check_major(where: str, version: str) -> None:
