@@ -110,6 +110,7 @@ WORK: Final[Sequence[Work]] = (
         "cancelled-lock-wait-keeps-the-lock",
         "cancelled-tx-keeps-the-position",
     ),
+    hints="an engine that awaits within a claim says Traits(batches=True), and core gives back what a cancelled one took",
 )
 async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
     await _storm(ctx, _receive, CANCELLATIONS)
@@ -120,6 +121,7 @@ async def cancelling_at_any_point_leaks_nothing(ctx: Context) -> None:
     text="The same where nobody listens: 200 random cancellations.",
     oracle="no lock, position, claim or job is stuck afterwards, and no task or thread is left",
     modes=("concurrent",),
+    hints="an engine that awaits within a claim says Traits(batches=True), and core gives back what a cancelled one took",
 )
 async def cancelling_leaks_nothing_where_nobody_listens(ctx: Context) -> None:
     await _storm(ctx, _subscribe, CANCELLATIONS // 5)

@@ -290,6 +290,7 @@ async def a_sibling_is_never_blamed(ctx: Context) -> None:
     text="outside_tx allows such a write where the engine can.",
     oracle="the write lands and stays though the transaction rolls back, or InvalidArgument says that it cannot",
     kills=("outside-tx-does-nothing",),
+    hints="an engine on which a write waits for any open transaction says Traits(outside_tx=False)",
 )
 async def outside_tx_allows_a_write_beside_it(ctx: Context) -> None:
     store = ctx.store
