@@ -1,6 +1,7 @@
 """The surface for plain threads: the same meaning, by with and plain calls, on whatever thread."""
 
 import asyncio
+import gc
 import inspect
 import os
 import threading
@@ -431,6 +432,23 @@ async def test_where_no_thread_waits_a_plain_connection_is_refused() -> None:
         with pytest.raises(InvalidArgument, match=r"alkstore\.sync alone"):
             await PlainThread(portal).run(lambda: None)
     finally:
+        portal.close()
+
+
+def test_a_collection_may_find_an_ended_thread_while_another_one_tells_something() -> None:
+    portal = Portal()
+
+    def find(phase: str, info: dict[str, int]) -> None:
+        portal.tell(int)  # as a finaliser does
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(find)
+    gc.set_threshold(1)
+    try:
+        assert all(portal.tell(int) for _ in range(1_000))
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(find)
         portal.close()
 
 

@@ -35,7 +35,8 @@ class Portal:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._callers = threading.local()
-        self._turn = threading.Lock()
+        # Reentrant: a collection within a turn may find an ended thread's caller, which tells from its finaliser.
+        self._turn = threading.RLock()
         self._is_closed = False
         self._unanswered: set[_Job] = set()
         # A daemon: what forgets to close must not keep the process from ending.
