@@ -240,7 +240,9 @@ async def test_every_job_is_done_though_two_workers_are_killed_and_one_is_stoppe
                 process.send_signal(number)
             ends = [await asyncio.to_thread(process.communicate) for process in processes]
             again = begin(*words)
-            await asyncio.to_thread(at_work, again)  # the others may have left it nothing, and it may not listen yet
+            await asyncio.to_thread(
+                at_work, again
+            )  # the others may have left it nothing, and it may not listen yet
             while len({payload for payload, _ in found}) < count:
                 found += [event.payload for event in await events.recv_page()]
             again.terminate()
