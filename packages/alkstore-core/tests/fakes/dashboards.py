@@ -73,18 +73,25 @@ async def shown(
     *,
     token: str | None = None,
     write: bool = False,
-    interval: float = 1e-9,
+    interval: float | None = None,
     faulty: FaultyStore | None = None,
     **more: Any,
 ) -> AsyncIterator[Shown]:
-    """Give the dashboard of a new store, or of a faulty one; by default it looks anew for every page."""
+    """Give the dashboard of a new store, or of a faulty one; without an interval it looks anew for every page."""
     witness = Witness()
     clock = ManualClock() if faulty is None else faulty.clock
     made_store = faulty or alkstore.open("mem://", clock=clock, observers=[witness])
     async with made_store as store:
         given = {"witness": witness} | more
-        made = dashboard.app(store, token=token, write=write, interval=interval, clock=clock, **given)
+        made = dashboard.app(store, token=token, write=write, interval=interval or 1e-9, clock=clock, **given)
+
+        async def forget(
+            _: httpx.Request,
+        ) -> None:  # on a busy machine a look is fresh for as long as it took, nine times
+            made._site.look.forget()
+
         async with client_of(made) as client:
+            client.event_hooks = {"request": [forget] if interval is None else []}
             yield Shown(store, clock, made, client, witness)
 
 
