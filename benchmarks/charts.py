@@ -36,8 +36,9 @@ STYLE: Final[Mapping[str, Any]] = {
     "axes.edgecolor": "#888888",
 }
 # Told apart by people who see no red or no green too (Okabe and Ito), and by their marks.
-COLOURS: Final = ("#0072b2", "#555555", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKS: Final = ("o", "|", "s", "^", "D", "v", "x")
+COLOURS: Final = ("#0072b2", "#555555", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195")
+MARKS: Final = ("o", "|", "s", "^", "D", "v", "x", "P", "*")
+"""One more than the colours: where there are more sides than either, no two look the same."""
 WIDTH: Final = 7.4
 SECONDS: Final = "seconds"
 
@@ -47,6 +48,14 @@ def _looks(sides: Sequence[str]) -> dict[str, dict[str, Any]]:
         side: {"color": COLOURS[at % len(COLOURS)], "marker": MARKS[at % len(MARKS)], "label": side}
         for at, side in enumerate(sides)
     }
+
+
+def _factors(axis: Any, *steps: float) -> None:
+    """Give an axis steps that are factors, in whole numbers: what differs by less than ten has two of them to be read by."""
+    ticker = importlib.import_module("matplotlib.ticker")
+    axis.set_major_locator(ticker.LogLocator(subs=steps))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _sides(figures: Sequence[Figure]) -> list[str]:
@@ -67,6 +76,7 @@ def _rates(axes: Axes, figures: Sequence[Figure]) -> None:
         axes.plot([middle(figure.values) for figure in mine], at, linestyle="", markersize=6, **look)
     axes.set_yticks(range(len(names), 0, -1), names)
     axes.set_xscale("log")
+    _factors(axes.xaxis, 1)
     axes.set_xlabel("operations a second: further to the right is faster")
     axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=4, frameon=False)
 
@@ -89,6 +99,7 @@ def _lines(across: str, upright: str, *, logs: str) -> Callable[[Axes, Sequence[
         axes.minorticks_off()
         if "y" in logs:
             axes.set_yscale("log")
+            _factors(axes.yaxis, 1, 2, 5)
         else:
             axes.set_ylim(bottom=0)
         axes.set_xlabel(across)
@@ -107,6 +118,8 @@ def _wakes(axes: Axes, figures: Sequence[Figure]) -> None:
         axes.step(figure.values, left, where="post", color=look["color"], linewidth=1.4, label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _factors(axes.xaxis, 1, 2, 5)
+    _factors(axes.yaxis, 1)
     axes.set_xlabel("milliseconds from the call that sends to the return of the call that waited")
     axes.set_ylabel("part of the wakes that took longer")
     axes.legend(frameon=False)
