@@ -1,8 +1,10 @@
 import pytest
 
+from alkstore import carrying
 from alkstore.draft import new_jobs
-from alkstore.engine import AlikeJobs, NewJob
+from alkstore.engine import AlikeEvents, AlikeJobs, NewEvent, NewJob
 from alkstore.stamps import PLAIN
+from alkstore.stream import new_events
 from alkstore.values import EnqueueOpts
 
 
@@ -43,3 +45,43 @@ def test_a_batch_with_options_for_each_is_not_alike_and_one_without_is() -> None
     assert isinstance(new_jobs("mail", PLAIN, values, None, call), AlikeJobs)
     each = new_jobs("mail", PLAIN, values, [EnqueueOpts()] * 3, call)
     assert list(new_jobs("mail", PLAIN, values, None, call)) == list(each)
+
+
+# ---------------------------------------------------------------- events
+
+
+def event(payload: bytes) -> NewEvent:
+    return NewEvent("orders", "k", payload, b"{}")
+
+
+EVENTS = [event(b"1"), event(b"2"), event(b"3")]
+ALIKE_EVENTS = AlikeEvents(event(b""), [b"1", b"2", b"3"])
+
+
+def test_alike_events_are_the_sequence_of_the_events_that_they_stand_for() -> None:
+    assert list(ALIKE_EVENTS) == EVENTS
+    assert len(ALIKE_EVENTS) == 3
+    assert (ALIKE_EVENTS[0], ALIKE_EVENTS[-1]) == (EVENTS[0], EVENTS[-1])
+    assert all(type(each) is NewEvent for each in (*ALIKE_EVENTS, ALIKE_EVENTS[1]))
+
+
+def test_a_slice_of_alike_events_is_alike_too() -> None:
+    part = ALIKE_EVENTS[1:]
+
+    assert isinstance(part, AlikeEvents)
+    assert list(part) == EVENTS[1:]
+    assert not ALIKE_EVENTS[3:]
+
+
+def test_events_of_one_call_are_alike_unless_each_has_a_key_of_its_own() -> None:
+    alike = new_events("orders", [1, 2, 3], "k", None)
+
+    assert isinstance(alike, AlikeEvents)
+    assert list(alike) == EVENTS == list(new_events("orders", [1, 2, 3], None, ["k"] * 3))
+
+
+def test_alike_events_stay_alike_when_headers_are_added() -> None:
+    carried = carrying.events(ALIKE_EVENTS, {"traceparent": "00-1"})
+
+    assert isinstance(carried, AlikeEvents)
+    assert list(carried) == [each._replace(headers=b'{"traceparent":"00-1"}') for each in EVENTS]

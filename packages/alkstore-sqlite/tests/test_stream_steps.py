@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tables import plan, with_tables
 
-from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
+from alkstore.engine import AlikeEvents, EventRecord, NewEvent, OffsetSave, Topic, TopicKind
 from alkstore_sqlite import stream
 from alkstore_sqlite.connection import Woken, perform
 
@@ -37,6 +37,25 @@ def test_offsets_come_in_the_order_of_the_events_whatever_their_streams(
     assert change.result == [1, 2, 2, 3]
     assert change.woken == [Woken(Topic(TopicKind.STREAM, "a"), 2), Woken(Topic(TopicKind.STREAM, "b"), 3)]
     assert (seen(connection, "a"), seen(connection, "b")) == ([1, 2], [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "form", [list, tuple, lambda events: AlikeEvents(events[0], [event.payload for event in events])]
+)
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_alike_events_are_appended_in_their_order_behind_those_that_are_there(
+    connection: sqlite3.Connection, form: Any, count: int
+) -> None:
+    publish(connection, "s")
+    events = [event("s", b"%d" % at, "k") for at in range(count)]
+
+    change = perform(connection, stream.append(form(events), 7))
+
+    assert list(change.result) == list(range(2, count + 2))
+    assert list(change.woken) == [Woken(Topic(TopicKind.STREAM, "s"), count + 1)]
+    assert perform(connection, stream.read("s", 1, LAST)) == [
+        EventRecord(at + 2, "s", "k", b"%d" % at, b"{}", 7) for at in range(count)
+    ]
 
 
 def test_an_event_reads_back_whole(connection: sqlite3.Connection) -> None:

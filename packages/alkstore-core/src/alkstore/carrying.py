@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from alkstore import payload
-from alkstore.engine import AlikeJobs, NewEvent, NewJob
+from alkstore.engine import AlikeEvents, AlikeJobs, NewEvent, NewJob
 from alkstore.errors import AlkstoreError
 
 __all__ = ["events", "jobs", "joined"]
@@ -20,6 +20,9 @@ def jobs(jobs: Sequence[NewJob], extra: Mapping[str, str]) -> Sequence[NewJob]:
 
 def events(events: Sequence[NewEvent], extra: Mapping[str, str]) -> Sequence[NewEvent]:
     """Give events with further headers."""
+    if isinstance(events, AlikeEvents):
+        shared = events.pattern
+        return AlikeEvents(shared._replace(headers=joined(shared.headers, extra)), events.payloads)
     known: dict[bytes, bytes] = {}
     return [event._replace(headers=_once(known, event.headers, extra)) for event in events]
 

@@ -20,6 +20,7 @@ from typing import Protocol, runtime_checkable
 
 from alkstore.records import (
     Ack,
+    AlikeEvents,
     AlikeJobs,
     Cancel,
     Claimed,
@@ -51,6 +52,7 @@ from alkstore.records import (
 
 __all__ = [
     "Ack",
+    "AlikeEvents",
     "AlikeJobs",
     "Cancel",
     "Claimed",
@@ -122,8 +124,8 @@ class Traits:
 
     Attributes:
         batches: A call costs I/O, so core merges what is awaited at the same time, and claims in a task of its own.
-        gives_back: A `claim_jobs` that is cancelled releases by itself what it took, so a claim that does not wait may be
-            made in its caller's task.
+        gives_back: A `claim_jobs`, `take_lock`, `begin` or `watch` that is cancelled gives back by itself what it took, so
+            it may be called in its caller's task.
         notify_limit: Greatest encoded size of a notify payload in bytes; None for no limit.
         outside_tx: A write beside an open transaction can land before that transaction ends.
         durable: Storage outlives the process.
@@ -187,7 +189,10 @@ class StreamEngine(Protocol):
     """Events and consumers' positions."""
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
-        """Append all or nothing; wakes each stream once. Gives offsets in the order of ``events``. Rows: STR-01, STR-14."""
+        """Append all or nothing; wakes each stream once. Gives offsets in the order of ``events``.
+
+        ``events`` may be `AlikeEvents`. Rows: STR-01, STR-14.
+        """
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         """Read at most ``limit`` (>= 1) events with offset > ``after``, ascending, below every offset that an open

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, overload
 
 __all__ = [
     "Ack",
+    "AlikeEvents",
     "AlikeJobs",
     "Cancel",
     "Claimed",
@@ -239,6 +240,38 @@ class NewEvent(NamedTuple):
     key: str | None
     payload: bytes
     headers: bytes
+
+
+class AlikeEvents(Sequence[NewEvent]):
+    """Events that differ in nothing but their payloads, each made when it is asked for; of use as `AlikeJobs`."""
+
+    __slots__ = ("pattern", "payloads")
+
+    def __init__(self, pattern: NewEvent, payloads: Sequence[bytes]) -> None:
+        """Take an event whose payload does not matter, and the payload of each."""
+        self.pattern = pattern
+        self.payloads = payloads
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[NewEvent]:
+        stream, key, _, headers = self.pattern
+        return iter([_new_event(NewEvent, (stream, key, payload, headers)) for payload in self.payloads])
+
+    @overload
+    def __getitem__(self, at: int) -> NewEvent: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "AlikeEvents": ...
+
+    def __getitem__(self, at: int | slice) -> "NewEvent | AlikeEvents":
+        if isinstance(at, slice):
+            return AlikeEvents(self.pattern, self.payloads[at])
+        return self.pattern._replace(payload=self.payloads[at])
+
+
+_new_event: Final[Callable[[type[NewEvent], tuple[object, ...]], NewEvent]] = tuple.__new__
 
 
 class EventRecord(NamedTuple):

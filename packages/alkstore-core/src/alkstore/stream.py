@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from alkstore import names, numbers, payload
 from alkstore.draft import items
-from alkstore.engine import Engine, EventRecord, NewEvent, Signal, Topic, TopicKind, Watch
+from alkstore.engine import AlikeEvents, Engine, EventRecord, NewEvent, Signal, Topic, TopicKind, Watch
 from alkstore.entering import AwaitableContext
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, show
 from alkstore.pausing import Pause
@@ -368,19 +368,19 @@ def new_event(stream: str, value: object, key: str | None, headers: Mapping[str,
 
 def new_events(
     stream: str, payloads: Iterable[object], key: str | None, keys: Iterable[str | None] | None
-) -> list[NewEvent]:
+) -> Sequence[NewEvent]:
     """Check and encode a batch of events, names first. Rows: STR-14."""
     checked = None if key is None else names.local(key, "key")
     own = None if keys is None else [_key(each) for each in items(keys, "keys")]
     values = items(payloads, "payloads")
+    none, encode = payload.encode_headers(None), payload.encode
     if own is None:
-        own = [checked] * len(values)
-    elif key is not None:
+        return AlikeEvents(NewEvent(stream, checked, b"", none), [encode(value) for value in values])
+    if key is not None:
         raise InvalidArgument("give key for all events or keys for each, not both")
-    elif len(own) != len(values):
+    if len(own) != len(values):
         raise InvalidArgument(f"keys must hold one key a payload, got {len(own)} for {len(values)} payloads")
-    none = payload.encode_headers(None)
-    return [NewEvent(stream, own[at], payload.encode(value), none) for at, value in enumerate(values)]
+    return [NewEvent(stream, its, encode(value), none) for its, value in zip(own, values, strict=True)]
 
 
 def _key(key: object) -> str | None:
