@@ -14,7 +14,6 @@ from alkstore import Store
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.timeout(60)
 
 SIZES = {"desk": {"width": 1280, "height": 860}, "phone": {"width": 360, "height": 740}}
 TOKEN = "a secret of enough letters"
@@ -192,11 +191,11 @@ def test_a_page_tells_when_it_is_cut_off_and_goes_on_when_it_can(browser: "Brows
         page = browser.new_page()
         page.goto(f"{first.address}/queue?name=mail")
         wait_until_live(page)
-    page.locator("#link[data-state=lost]").wait_for(timeout=10_000)
+    page.locator("#link[data-state=lost]").wait_for()
     told = page.locator("#link").inner_text()
     with served(token=None, port=int(first.address.rsplit(":", 1)[1])) as second:
         second.do(fill)
-        page.locator(".figures", has_text="240").wait_for(timeout=10_000)
+        page.locator(".figures", has_text="240").wait_for()
         wait_until_live(page)
         page.close()
 
@@ -220,7 +219,7 @@ def test_a_page_that_nobody_sees_looks_no_more(opened: Opened) -> None:
 
 def _settled(page: "Page", on: Served) -> bool:
     """Give whether it still looks, once the server has heard that nobody is there."""
-    for _ in range(50):
+    for _ in range(1_000):
         if not on.made._site.look.is_looking:
             return False
         page.wait_for_timeout(20)

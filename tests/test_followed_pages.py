@@ -96,7 +96,6 @@ def environment(shop: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.timeout(90)  # two dozen processes
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_that_is_followed_leads_where_it_says(page: Path, tmp_path: Path, shop: str) -> None:
     surroundings = environment(shop)

@@ -26,7 +26,6 @@ from alkstore_mem.contract import register
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.timeout(90)
 
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 375, "height": 740}}
 SHOWN = ("WAKE-0", "Q-0", "LOCK", "OBX", "FACTORY")

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 from faulty import warped
+from hanging import HUNG
 
 from alkstore.batching import MAX_BYTES, MAX_ROWS, PATIENCE, Batcher
 from alkstore.engine import Ack, Fail, Heartbeat, NewEvent, NewJob, NewWake, Retry, Settle
@@ -101,7 +102,7 @@ def insert(batcher: Batcher, *texts: str, size: int = 0) -> "asyncio.Task[Sequen
 
 
 async def finish(*tasks: "asyncio.Task[Sequence[int]]") -> list[Sequence[int] | BaseException]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -138,7 +139,7 @@ async def test_callers_that_call_again_fill_every_flush(storage: Storage, batche
         for at in range(10):
             await batcher.insert_jobs([job(f"{name}{at}")])
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         await asyncio.gather(*(produce(f"p{number}-") for number in range(64)))
 
     assert len(storage.rows) == 640
@@ -223,7 +224,7 @@ async def test_every_kind_gives_each_caller_its_own_results(storage: Storage, ba
         for at in range(5)
     ]
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert [list(instants) for instants in await asyncio.gather(*tasks)] == [
             [at, None] for at in range(5)
         ]
@@ -386,7 +387,7 @@ async def test_a_thousand_random_cancellations_lose_and_strand_nothing(
     storage.poison = frozenset(f"t{at}" for at in range(0, 3_000, 97))
     tasks: dict[str, asyncio.Task[Sequence[int]]] = {}
     cancelled: set[str] = set()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(HUNG):
         for at in range(3_000):
             tasks[f"t{at}"] = insert(batcher, f"t{at}", *(f"t{at}+" for _ in range(choice.randrange(3))))
             if choice.random() < 0.3:
@@ -461,7 +462,7 @@ async def test_closing_lets_what_was_accepted_finish_and_refuses_the_rest(
     assert not closing.done()
 
     storage.open_gate()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await closing
 
     assert [list(task.result()) for task in tasks] == [[0], [1], [2]]
@@ -469,7 +470,7 @@ async def test_closing_lets_what_was_accepted_finish_and_refuses_the_rest(
 
 
 async def test_closing_an_idle_writer_ends_at_once(batcher: Batcher) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await asyncio.gather(batcher.close(), batcher.close())
 
 
@@ -488,7 +489,7 @@ async def test_closing_gives_up_after_its_limit_and_tells_each_caller_what_is_kn
     tasks.append(insert(batcher, "c"))
     await turn()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await batcher.close(limit=0.01)
         a, b, c = await finish(*tasks)
 

@@ -3,6 +3,7 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from hanging import HUNG
 
 from alkstore import Closed, DatabaseError
 from alkstore.calls import CIRCLE, HELD, Calls
@@ -48,7 +49,7 @@ async def calls() -> AsyncIterator[Calls]:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         while not is_so():  # noqa: ASYNC110  # any turn may bring it about
             await asyncio.sleep(0)
 
@@ -112,7 +113,7 @@ async def test_an_error_without_a_text_is_named_and_another_is_no_ones_to_transl
 async def test_a_storage_that_is_silent_is_waited_for_so_long_and_no_longer(storage: Storage) -> None:
     calls = Calls(1, 0.001, "toy", (), ())
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         seen = await refused(calls.run(storage.ask))
     await calls.aclose(nothing)
 

@@ -15,6 +15,7 @@ from urllib.response import addinfourl
 
 import pytest
 from click.testing import CliRunner, Result
+from hanging import HUNG
 
 import alkstore
 from alkstore.cli import UNREACHABLE, USAGE
@@ -59,7 +60,7 @@ def serving(url: str, *words: str, **environment: str) -> Iterator[tuple["subpro
 
 def ask(address: str, **headers: str) -> addinfourl:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    answer: addinfourl = direct.open(urllib.request.Request(address, headers=headers), timeout=10)
+    answer: addinfourl = direct.open(urllib.request.Request(address, headers=headers), timeout=HUNG)
     return answer
 
 
@@ -73,7 +74,7 @@ def test_it_serves_this_machine_and_ends_at_once_though_somebody_looks(
         live = ask(address, Accept="text/event-stream")
         first = live.read(20)
         process.send_signal(number)
-        _, rest = process.communicate(timeout=10)
+        _, rest = process.communicate(timeout=HUNG)
 
     assert address.startswith("http://127.0.0.1:")
     assert "(read-only; --write allows changes)" in told
@@ -119,7 +120,7 @@ def test_what_cannot_be_served_is_said(url: str, tmp_path: Path) -> None:
 def test_a_missing_extra_is_named(url: str) -> None:
     without = "import sys; sys.modules['jinja2'] = None; from alkstore.cli import main; main()"
     line = [sys.executable, "-c", without, "dashboard", "--url", url]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=HUNG, check=False)
 
     assert done.returncode == USAGE
     assert "pip install 'alkstore-core[dashboard]'" in done.stderr

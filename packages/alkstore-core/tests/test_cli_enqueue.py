@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hanging import HUNG
 
 import alkstore
 from alkstore import Job
@@ -248,7 +249,7 @@ def begin(url: str, *words: object) -> "subprocess.Popen[bytes]":
 
 async def take(store: alkstore.Store, count: int) -> list[Any]:
     taken = []
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(HUNG):
         async for handle in store.queue("q").claims(stop=StopToken()):
             taken.append(handle.job.payload)
             await handle.ack()

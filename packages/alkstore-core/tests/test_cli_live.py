@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hanging import HUNG
 
 import alkstore
 from alkstore import JobState
@@ -72,7 +73,7 @@ def _read(terminal: int) -> bytes:
 
 def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=HUNG)
     return process.returncode, err
 
 

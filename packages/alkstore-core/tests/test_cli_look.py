@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hanging import HUNG
 
 import alkstore
 from alkstore import JobState, Store
@@ -151,7 +152,7 @@ def test_on_a_terminal_it_asks(url: str, answer: bytes, left: int, code: int) ->
     line = [sys.executable, "-m", "alkstore", "dead", "purge", "mail", "--all"]
     with subprocess.Popen(line, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         os.write(ours, answer)
-        _, err = process.communicate(timeout=15)
+        _, err = process.communicate(timeout=HUNG)
     os.close(ours)
     os.close(theirs)
 
@@ -269,7 +270,7 @@ def test_wakes_are_told_as_they_come_until_ctrl_c(url: str) -> None:
         prepare(url, lambda store: store.notify("orders"))
         told = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=15)
+        _, err = process.communicate(timeout=HUNG)
 
     assert (told["channel"], told["reconnected"]) == ("orders", False)
     assert (process.returncode, err) == (130, "stopped by Ctrl-C\n")

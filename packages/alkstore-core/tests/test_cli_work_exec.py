@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import HUNG
 
 import alkstore
 from alkstore import Job, JobState
@@ -35,7 +36,7 @@ def line(url: str, program: str, *words: str) -> list[str]:
 
 def work(url: str, program: str, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        line(url, program, "--until-idle", *words), capture_output=True, text=True, check=False, timeout=15
+        line(url, program, "--until-idle", *words), capture_output=True, text=True, check=False, timeout=HUNG
     )
 
 

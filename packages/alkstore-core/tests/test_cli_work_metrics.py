@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hanging import HUNG
 from prometheus_client.parser import text_string_to_metric_families
 
 import alkstore
@@ -62,7 +63,7 @@ def address(process: "subprocess.Popen[str]") -> str:
 
 def scrape(where: str) -> dict[tuple[str, ...], float]:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(where, timeout=10) as answer:
+    with direct.open(where, timeout=HUNG) as answer:
         text = answer.read().decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -82,11 +83,11 @@ def test_a_worker_shows_what_it_did_and_what_there_is(tmp_path: Path, url: str) 
 
     with working(tmp_path, url, "--prometheus", "0") as process:
         where = address(process)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + HUNG
         while (found := scrape(where)).get(("alkstore_jobs_settled_total", "queue", "done", "q")) != 3:
             assert time.monotonic() < deadline
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(HUNG) == 0
 
     assert where.startswith("http://127.0.0.1:")
     assert found["alkstore_queue_jobs", "queue", "other", "ready"] == 1
@@ -109,7 +110,7 @@ def test_an_address_that_is_taken_is_said_so(tmp_path: Path, url: str) -> None:
         socket.create_server(("127.0.0.1", 0)) as other,
         working(tmp_path, url, "--prometheus", str(other.getsockname()[1])) as process,
     ):
-        _, told = process.communicate(timeout=15)
+        _, told = process.communicate(timeout=HUNG)
 
     assert process.returncode == UNREACHABLE
     assert "--prometheus 127.0.0.1:" in told
@@ -124,7 +125,7 @@ def test_a_module_that_counts_by_itself_is_told_to_serve_that(tmp_path: Path, ur
     ]
     done = subprocess.run(
         [*line, "work", "app_of_metrics:make", "--url", url, "--prometheus", "0"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=15, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
 
     assert done.returncode == USAGE

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 from dashboards import Shown, shown, watching
 from faulty import FaultyStore, turn, warped
+from hanging import HUNG
 
 from alkstore.dashboard import Witness, chart, live, look
 from alkstore.dashboard.history import COARSE, FINE, History, Point, Track
@@ -81,9 +82,9 @@ async def test_a_look_takes_a_tenth_of_the_time_at_most() -> None:
     store = FaultyStore()
     async with shown(interval=2.0, faulty=store) as board:
         gate = store.wire.hang("list_names")
-        asyncio.get_running_loop().call_later(3, gate.set)
+        asyncio.get_running_loop().call_later(2, gate.set)
         async with watching(board.made) as viewer:
-            await asyncio.sleep(3 + 26)
+            await asyncio.sleep(2 + 17)
             early = store.wire.calls["list_names"]
             await asyncio.sleep(1.1)
 
@@ -107,7 +108,7 @@ async def test_a_viewer_hears_of_every_look(board: Shown) -> None:
     async with watching(board.made) as viewer:
         first = await viewer.hear()
         await board.store.queue("mail").enqueue(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             while "<dd>4</dd>" not in (second := await viewer.hear()):
                 pass
 
@@ -120,7 +121,7 @@ async def test_a_viewer_is_let_go_when_the_dashboard_ends(board: Shown) -> None:
     async with watching(board.made) as viewer:
         await viewer.hear()
         board.made.end()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await viewer.ended.wait()
 
     assert not board.made._site.look.is_looking

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from dashboards import TOKEN, Shown, client_of, shown, watching
+from hanging import HUNG
 
 from alkstore.dashboard.guard import Hosts, is_loopback
 from alkstore.dashboard.session import LASTING, MOST, Sessions
@@ -245,7 +246,7 @@ async def test_who_logs_out_hears_nothing_more(remote: Shown) -> None:
         await viewer.hear()
         await remote.post("/logout", {"proof": await remote.proof()})
         await remote.client.get("/login")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await viewer.ended.wait()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hanging import HUNG
 
 import alkstore
 from alkstore.cli.command import command
@@ -93,7 +94,7 @@ async def test_an_engine_that_loses_an_event_is_found_out(tree: Path, tmp_path: 
 
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    async with asyncio.timeout(15), alkstore.Store(connect, name="forgetful") as store:
+    async with asyncio.timeout(HUNG), alkstore.Store(connect, name="forgetful") as store:
         report = await run(store, tree, scratch)
 
     assert not report.is_good

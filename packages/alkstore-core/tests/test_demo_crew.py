@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hanging import HUNG
 
 import alkstore
 from alkstore.cli.command import command
@@ -43,7 +44,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def test_workers_that_are_killed_lose_nothing(large_tree: Path, tmp_path: Path, url: str) -> None:
-    async with asyncio.timeout(15), alkstore.open(url) as store:
+    async with asyncio.timeout(HUNG), alkstore.open(url) as store:
         report = await run(store, large_tree, tmp_path, plan=CrewPlan(url, 2, kills=3, seed=1))
 
     assert report.problems == []
@@ -69,7 +70,7 @@ async def test_a_job_that_somebody_takes_away_makes_the_proof_fail(
     tree: Path, tmp_path: Path, url: str
 ) -> None:
     demo = [sys.executable, "-m", "alkstore", "demo", str(tree), "--url", url, "--processes", "1"]
-    async with asyncio.timeout(15), alkstore.open(url) as store:
+    async with asyncio.timeout(HUNG), alkstore.open(url) as store:
         process = await begun(demo, tmp_path)
         lost = await take_one_away(store)
         output = (await process.communicate())[0].decode()
@@ -99,7 +100,7 @@ async def take_one_away(store: alkstore.Store) -> int:
 
 async def test_workers_end_with_a_demo_that_is_killed(large_tree: Path, tmp_path: Path, url: str) -> None:
     demo = [sys.executable, "-m", "alkstore", "demo", str(large_tree), "--url", url, "--processes", "2"]
-    async with asyncio.timeout(15), alkstore.open(url) as store:
+    async with asyncio.timeout(HUNG), alkstore.open(url) as store:
         process = await begun(demo, tmp_path)
         while not await at_work(store):
             assert process.returncode is None
@@ -123,7 +124,7 @@ async def at_work(store: alkstore.Store) -> list[str | None]:
 async def test_workers_that_end_by_themselves_are_reported(tree: Path, tmp_path: Path, url: str) -> None:
     elsewhere = "sqlite:///" + (tmp_path / "absent" / "demo.db").as_posix()
 
-    async with asyncio.timeout(15), alkstore.open(url) as store:
+    async with asyncio.timeout(HUNG), alkstore.open(url) as store:
         report = await run(store, tree, tmp_path, plan=CrewPlan(elsewhere, 1))
 
     assert "no worker process ends by itself: code 1, 1, 1" in report.problems

@@ -74,19 +74,16 @@ def check(environment: Mapping[str, str], *names: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(120)
 def test_an_order_and_its_job_land_together_or_not_at_all(environment: Mapping[str, str]) -> None:
     check(environment, "orders", "testcase")
 
 
-@pytest.mark.timeout(120)
 def test_a_worker_works_on_what_views_enqueue_and_the_admin_on_what_died(
     environment: Mapping[str, str],
 ) -> None:
     check(environment, "worker", "process", "admin")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("environment", ["sqlite"], indirect=True)
 def test_settings_are_read_and_the_application_is_a_good_neighbour(environment: Mapping[str, str]) -> None:
     check(environment, "setting", "neighbour")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from faulty import FaultyStore, WarpLoop, turn, warped
+from hanging import HUNG
 
 from alkstore import DatabaseError, JobHandle, LockTimeout, StopToken
 from alkstore.claiming import WANTS_A_ROUND
@@ -99,7 +100,7 @@ async def test_a_commit_that_feeds_a_crowd_feeds_also_those_whom_one_claim_left_
 
 async def within_a_poll(waiting: Awaitable[object]) -> None:
     began = asyncio.get_running_loop().time()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await waiting
     assert asyncio.get_running_loop().time() - began < 2 * NEAR
 

@@ -3,6 +3,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from hanging import HUNG
 
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.listener import Listener
@@ -77,7 +78,7 @@ async def listener(server: Server, hub: Hub) -> AsyncIterator[Listener]:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         while not is_so():  # noqa: ASYNC110  # any turn may bring it about
             await asyncio.sleep(0.001)
 
@@ -86,7 +87,7 @@ async def test_what_a_line_tells_is_woken(server: Server, hub: Hub, listener: Li
     watch = hub.watch(NEWS)
     server.lines[0].told.put_nowait(NEWS)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         signal = await watch.wait()
 
     assert (signal, listener.heard) == (Signal.WOKEN, 1)
@@ -102,7 +103,7 @@ async def test_whoever_hears_has_heard_all_that_came_before_the_answer(
     before = hearing.done()
     for told in (NEWS, server.lines[0].questions[0]):
         server.lines[0].told.put_nowait(told)
-    await asyncio.wait_for(hearing, 5)
+    await asyncio.wait_for(hearing, HUNG)
 
     assert (before, watch.poll()) == (False, Signal.WOKEN)
 
@@ -116,11 +117,11 @@ async def test_a_lost_line_is_made_again_and_everybody_told(
     await until(lambda: bool(server.lines[0].questions))
     server.is_away = True
     server.lines[0].told.put_nowait(Lost("gone"))
-    await asyncio.wait_for(hearing, 5)  # it ends with the line
+    await asyncio.wait_for(hearing, HUNG)  # it ends with the line
     away = (listener.line, server.lines[0].is_closed)
     await until(lambda: server.dialled >= 3)
     server.is_away = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         signal = await watch.wait()
 
     assert (away, signal, listener.line) == ((None, True), Signal.RECONNECTED, server.lines[1])
@@ -131,7 +132,7 @@ async def test_without_a_line_there_is_nothing_to_wait_for(server: Server, liste
     server.lines[0].told.put_nowait(Lost("gone"))
     await until(lambda: server.lines[0].is_closed)
 
-    await asyncio.wait_for(listener.hear(), 5)
+    await asyncio.wait_for(listener.hear(), HUNG)
 
     assert listener.line is None
 

@@ -4,6 +4,7 @@ import datetime as dt
 import functools
 
 import pytest
+from hanging import HUNG
 
 from alkstore import testing
 from alkstore.clock import Clock
@@ -159,7 +160,7 @@ async def test_moving_returns_when_what_it_set_off_has_run() -> None:
                 await asyncio.sleep(0)
             due.append((clock.now() - at) / SECOND)
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(HUNG), asyncio.TaskGroup() as tasks:
         tasks.create_task(tick())
         await clock.settle()
         await clock.advance(1)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import cast
 
 import pytest
+from hanging import HUNG
 
 from alkstore.engine import Engine, EventRecord, NewEvent, NewWake, Topic, TopicKind, Traits, Watch
 from alkstore.errors import Closed, CodecError, DatabaseError, InvalidArgument, InvalidName
@@ -80,7 +81,7 @@ async def store(log: Log) -> AsyncIterator[Store]:
     async def connect() -> Engine:
         return cast(Engine, log)  # the areas that these tests use
 
-    async with Store(connect, name="log", poll_interval=60) as store, asyncio.timeout(10):
+    async with Store(connect, name="log", poll_interval=60) as store, asyncio.timeout(HUNG):
         yield store
 
 
@@ -238,7 +239,7 @@ async def test_a_receiver_is_refused_in_another_event_loop(store: Store) -> None
         for receive in (receiver.recv, receiver.try_recv, events.recv, events.try_recv):
 
             async def elsewhere(receive: Callable[[], Awaitable[object]] = receive) -> None:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(HUNG):
                     with pytest.raises(InvalidArgument, match="event loop"):
                         await receive()
 
@@ -357,7 +358,7 @@ async def test_a_lost_wake_is_made_good_by_the_poll(log: Log) -> None:
     async def connect() -> Engine:
         return cast(Engine, log)  # the areas that this test uses
 
-    async with asyncio.timeout(10), Store(connect, name="log", poll_interval=0.01) as store:
+    async with asyncio.timeout(HUNG), Store(connect, name="log", poll_interval=0.01) as store:
         for traits in (Traits(), Traits(batches=True)):
             log.traits = traits
             async with store.stream("orders").subscribe() as events:

@@ -39,11 +39,11 @@ async def test_closing_a_watch_costs_the_same_however_many_are_open() -> None:
     hub = Hub(ManualClock())
     watches = [hub.watch(Topic(TopicKind.CLOCK)) for _ in range(20_000)]
 
-    began = time.perf_counter()
+    began = time.process_time()  # whatever else the machine does
     for watch in reversed(watches):
         watch.close()
 
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 class CountingEngine(MemEngine):

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import cast
 
 import pytest
+from hanging import HUNG
 
 from alkstore import InvalidArgument, JobHandle, StopToken
 from alkstore_mem import MemStore
@@ -29,7 +30,7 @@ async def test_a_delivery_that_swallows_the_cancellation_does_not_keep_the_runne
         runner.cancel()
 
         with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HUNG):
                 await runner
         assert (await outbox.jobs.stats()).processing == 0
 
@@ -44,5 +45,5 @@ async def test_a_delivery_that_gives_nothing_to_await_ends_the_runner_and_the_de
             return cast(Awaitable[object], None) if forgotten and forgotten.pop() else asyncio.Event().wait()
 
         with pytest.raises(InvalidArgument, match="something to await"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HUNG):
                 await outbox.run(deliver, stop=StopToken(), concurrency=2)

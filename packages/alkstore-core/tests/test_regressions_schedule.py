@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
+from hanging import HUNG
 
 from alkstore import LeadershipLost, StopToken, Store
 from alkstore.engine import Engine, Fired, Topic, TopicKind, Watch
@@ -58,7 +59,7 @@ class FaultyStore(Store):
 
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         while not await reached():  # noqa: ASYNC110  # back-off in the store has no event that a test could wait for
             await asyncio.sleep(0)
 

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+from faulty import warped
+from hanging import HUNG
 
 from alkstore.clock import Timer
 from alkstore.engine import Signal, Topic, TopicKind, Watch
@@ -244,7 +246,7 @@ async def test_a_cancellation_from_outside_wins_over_the_loss(storage: Storage) 
             await asyncio.Event().wait()
 
     task = asyncio.ensure_future(hold(storage, block))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await is_cleaning_up.wait()
     task.cancel()
 
@@ -334,7 +336,7 @@ async def test_the_exception_of_a_block_that_blocked_the_loop_wins(storage: Stor
 
 async def test_a_failing_renewal_is_repeated_within_the_window(storage: Storage) -> None:
     storage.failures = 2
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         async with storage.renewal():
             await turn()
             await storage.clock.advance(WINDOW // 3)
@@ -422,10 +424,11 @@ async def test_a_renewal_that_finds_the_store_closed_stops(storage: Storage) -> 
     assert calls == [1]
 
 
+@warped
 async def test_renewing_goes_on_by_the_loops_clock_when_the_engine_can_tell_no_time(storage: Storage) -> None:
     storage.end = START + SECOND * 6 // 100
     storage.told = asyncio.Event()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         async with storage.renewal(window=SECOND * 6 // 100):
             await turn()
             storage.told.set()

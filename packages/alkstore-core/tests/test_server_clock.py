@@ -2,6 +2,8 @@ import asyncio
 import math
 
 import pytest
+from faulty import warped
+from hanging import HUNG
 
 from alkstore.clock import ServerClock
 
@@ -18,6 +20,7 @@ async def test_a_clock_that_has_heard_nothing_says_so() -> None:
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR, 0])
+@warped
 async def test_it_is_the_servers_time_and_never_later(ahead: int) -> None:
     clock = ServerClock()
     sent = asyncio.get_running_loop().time()
@@ -31,6 +34,7 @@ async def test_it_is_the_servers_time_and_never_later(ahead: int) -> None:
     assert 490_000 <= lag <= 500_001
 
 
+@warped
 async def test_a_quick_answer_beats_slow_ones_whenever_it_came() -> None:
     for order in ((0.5, 0.001, 0.3), (0.001, 0.5, 0.3), (0.3, 0.5, 0.001)):
         clock = ServerClock()
@@ -41,6 +45,7 @@ async def test_a_quick_answer_beats_slow_ones_whenever_it_came() -> None:
         assert loop_now() + HOUR - clock.now() <= 1_001
 
 
+@warped
 async def test_a_server_whose_clock_is_set_is_followed_in_both_directions() -> None:
     clock = ServerClock()
     sent = asyncio.get_running_loop().time()
@@ -64,7 +69,7 @@ async def test_a_callback_comes_at_its_instant_on_the_servers_clock_and_not_befo
     due = clock.now() + 20_000
     clock.call_at(due, callback)
     assert not called.is_set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await called.wait()
 
     assert instants[0] >= due
@@ -78,7 +83,7 @@ async def test_an_instant_that_has_passed_calls_back_soon_but_not_within_the_cal
     clock.call_at(-(2**63), called.set)
 
     assert not called.is_set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await called.wait()
 
 
@@ -92,7 +97,7 @@ async def test_a_timer_that_is_cancelled_never_calls_and_may_be_cancelled_again(
     timer.cancel()
     timer.cancel()
     clock.call_at(0, later.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await later.wait()
 
     assert called == []

@@ -5,6 +5,8 @@ import signal
 import threading
 import weakref
 
+from hanging import HUNG
+
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.pausing import Pause
 from alkstore.stop import StopToken
@@ -20,7 +22,7 @@ async def test_a_wait_ends_when_the_token_is_cancelled() -> None:
     assert not any(wait.done() for wait in waits)
     token.cancel()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await asyncio.gather(*waits)
 
 
@@ -32,7 +34,7 @@ async def test_a_cancelled_token_stays_cancelled_and_may_be_cancelled_again() ->
     token.cancel()
 
     assert token.is_cancelled
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await token.wait()
 
 
@@ -52,7 +54,7 @@ async def test_a_token_is_cancelled_from_another_thread() -> None:
 
     await asyncio.to_thread(token.cancel)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         await wait
 
 
@@ -65,7 +67,7 @@ async def test_a_token_is_cancelled_from_a_signal_handler() -> None:
 
         os.kill(os.getpid(), signal.SIGUSR1)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await wait
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -79,7 +81,7 @@ def test_one_token_ends_waits_in_several_event_loops() -> None:
         waiting = asyncio.ensure_future(token.wait())
         await asyncio.sleep(0)
         await asyncio.to_thread(barrier.wait)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await waiting
 
     threads = [threading.Thread(target=asyncio.run, args=(wait(),)) for _ in range(3)]
@@ -88,7 +90,7 @@ def test_one_token_ends_waits_in_several_event_loops() -> None:
     barrier.wait()
     token.cancel()
     for thread in threads:
-        thread.join(5)
+        thread.join(HUNG)
 
     assert not any(thread.is_alive() for thread in threads)
 
@@ -196,6 +198,6 @@ async def test_threads_that_cancel_while_others_subscribe_stop_every_one_of_them
         thread.start()
         start.wait()
         waits = [asyncio.ensure_future(token.wait()) for _ in range(20)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await asyncio.gather(*waits)
         thread.join()

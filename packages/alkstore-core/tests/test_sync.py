@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import HUNG
 
 import alkstore
 import alkstore.sync
@@ -186,11 +187,11 @@ def test_a_receiver_is_iterated_until_another_thread_closes_it(store: alkstore.s
         with ThreadPoolExecutor(1) as pool:
             hearing = pool.submit(hear)
             store.notify("orders", {"id": 1})
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + HUNG
             while not seen and time.monotonic() < deadline:
                 os.sched_yield()
             receiver.close()
-            hearing.result(10)
+            hearing.result(HUNG)
     assert seen == ["orders"]
 
 
@@ -359,12 +360,12 @@ def test_a_call_that_waits_gets_closed_when_another_thread_closes_the_store(tmp_
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HUNG
     while len(store._target._pumps) == 0 and time.monotonic() < deadline:
         os.sched_yield()
     store.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(HUNG)
 
     assert ended == [Closed] * 3
     store.close()
@@ -397,7 +398,7 @@ def test_a_portal_that_is_closed_answers_every_call_that_it_took() -> None:
             thread.start()
         portal.close()
         for thread in threads:
-            thread.join(10)
+            thread.join(HUNG)
         assert len(answers) == 8
         with pytest.raises(Closed):
             portal.call(lambda _: asyncio.sleep(0))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hanging import HUNG
 from opentelemetry import trace
 from traced import Traced
 
@@ -93,7 +94,7 @@ def test_threads_do_not_see_each_others_variables(store: Store, traced: Traced) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(HUNG)
 
     sent = [
         span.parent.span_id

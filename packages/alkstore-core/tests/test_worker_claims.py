@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from faulty import FaultyStore, turn, warped
+from hanging import HUNG
 
 from alkstore import JobHandle, JobState, StopToken
 from alkstore.worker import Counts, Worker, handle
@@ -166,7 +167,7 @@ async def test_the_place_of_a_thread_that_is_over_its_timeout_waits_for_it() -> 
 
         def handler(value: int) -> None:
             if value == 1:
-                may_end.wait(10)
+                may_end.wait(HUNG)
 
         queue = store.queue("q")
         await queue.enqueue(1, max_attempts=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from faulty import FaultyStore, turn, warped
+from hanging import HUNG
 
 from alkstore import JobState, StopToken
 from alkstore.errors import Closed, InvalidArgument
@@ -38,7 +39,7 @@ class Gate:
 
 
 async def begun(gate: Gate, count: int = 1) -> list[int]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         return [await gate.begun.get() for _ in range(count)]
 
 
@@ -52,7 +53,7 @@ async def test_a_worker_waits_for_jobs_and_ends_at_its_stop(store: MemStore) -> 
     run = asyncio.ensure_future(Worker(store, {"q": seen.put_nowait}).run(stop, signals=False))
     await turn()
     await store.queue("q").enqueue(1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert await seen.get() == 1
     stop.cancel()
 
@@ -230,7 +231,7 @@ async def test_a_signal_stops_the_worker_and_a_second_one_ends_the_grace(
     os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before  # so a third one does what it does without a worker
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert await run == Counts(released=1)
     assert signal.getsignal(number) is before
 

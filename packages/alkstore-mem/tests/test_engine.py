@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hanging import HUNG
 
 import alkstore
 from alkstore.clock import SystemClock
@@ -222,7 +223,7 @@ async def test_after_its_close_everything_is_closed(engine: Engine, clock: Manua
     await engine.aclose()
     await engine.aclose()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await watch.wait() is Signal.CLOSED
         for waiting in waits:
             with pytest.raises(Closed):
@@ -348,7 +349,7 @@ def test_it_runs_where_there_are_no_threads_and_no_database() -> None:
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=HUNG, check=True
     )
 
     assert done.stdout == "1\n"

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 COLUMNS = Path(__file__).parent / "columns"
 FACTORY = "FACTORY-"
 """Rows about the factory: one that plays several processes in a single one cannot pass all of them."""
@@ -36,7 +34,6 @@ def run_column(folder: Path, *options: str) -> tuple[str, list[dict[str, Any]]]:
     return done.stdout, report["engines"][0]["cells"]
 
 
-@pytest.mark.timeout(120)
 def test_an_engine_that_is_batched_is_conformant(tmp_path: Path) -> None:
     output, cells = run_column(tmp_path, "--alk-engine", "mem_io")
 
@@ -44,7 +41,6 @@ def test_an_engine_that_is_batched_is_conformant(tmp_path: Path) -> None:
     assert "CONFORMANT" in output
 
 
-@pytest.mark.timeout(120)
 def test_rows_hold_from_a_second_store_and_after_reopening(tmp_path: Path) -> None:
     output, cells = run_column(tmp_path, "--alk-engine", "mem_shared", "--alk-mode", "second,reopen")
 

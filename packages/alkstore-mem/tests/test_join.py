@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hanging import HUNG
 from ordering import Order, Part, database, events, payloads
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -170,7 +171,7 @@ async def test_waiting_tasks_are_woken_by_the_commit(store: Store, session: Asyn
     assert not waiting.done()
     await session.commit()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         handle = await waiting
     assert handle is not None
 
@@ -262,7 +263,7 @@ async def test_readers_are_woken_when_a_savepoint_held_them_back(store: Store, s
         assert await receiver.try_recv() is None
         await savepoint.rollback()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             found = await receiver.recv()
         assert found is not None
         assert found.payload == "seen"

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from hanging import HUNG
 from ordering import Order, database, payloads
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import (
@@ -126,7 +127,7 @@ def test_sqlalchemy_is_not_imported_by_a_store() -> None:
         "asyncio.run(main())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HUNG
     )
 
     assert done.stdout.strip() == "False"

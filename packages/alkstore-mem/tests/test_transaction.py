@@ -3,6 +3,7 @@ import gc
 import threading
 
 import pytest
+from hanging import HUNG
 
 from alkstore.engine import (
     Ack,
@@ -222,7 +223,7 @@ async def test_a_held_position_makes_another_transaction_wait_its_turn(clock: Ma
     await first.save_offset("orders", "c", 5, 0)
     await first.commit()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await asyncio.gather(*waiters) == [OffsetSave(5, True)] * 2
     assert order == ["second", "third"]
 
@@ -232,7 +233,7 @@ async def test_a_wait_ends_after_wait_timeout_and_with_it_the_transaction(engine
     await holder.read_offset("orders", "c", hold=True)
     await waiter.insert_jobs([JOB])
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         with pytest.raises(
             DatabaseError, match=r"'c' in stream 'orders' was held by open transaction 1, begun at app\.py:7"
         ):
@@ -254,7 +255,7 @@ async def test_of_a_circle_of_waits_one_transaction_lands(clock: ManualClock) ->
     with pytest.raises(DatabaseError, match="which waits for this one"):
         await txs[2].save_offset("orders", "c0", 2, None)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await waits[1] == OffsetSave(0, True)
         await txs[1].commit()
         assert await waits[0] == OffsetSave(1, True)
@@ -273,7 +274,7 @@ async def test_a_cancelled_wait_leaves_the_position_to_the_next(clock: ManualClo
     await clock.settle()
     await holder.commit()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await waits[1] == 0
     assert waits[0].cancelled()
     assert impatient.is_open
@@ -291,7 +292,7 @@ async def test_a_wait_that_is_cancelled_as_it_is_granted_strands_nobody(clock: M
     await clock.settle()
     await cancelled.rollback()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await waits[1] == 0
 
 
@@ -311,7 +312,7 @@ async def test_an_abandoned_transaction_frees_all_that_it_held(engine: Engine, c
     tx.abandon()
     tx.abandon()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await watch.wait() is Signal.WOKEN
         assert await waiter.read_offset("orders", "c", hold=True) == 0
     assert not tx.is_open
@@ -337,7 +338,7 @@ async def test_a_collector_in_another_thread_may_abandon(engine: Engine) -> None
 
     thread.start()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await watch.wait() is Signal.WOKEN
     thread.join()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiosqlite
 import pytest
+from hanging import HUNG
 
 import alkstore
 from alkstore.errors import DatabaseError, InvalidArgument
@@ -255,7 +256,7 @@ def test_a_forked_child_is_refused_and_leaves_the_open_transaction_alone(tmp_pat
     warnings = ["-Werror", *(f"-Wignore:{text}:DeprecationWarning" for text in ignored)]
 
     run = subprocess.run(
-        [sys.executable, *warnings, "-c", FORK], cwd=tmp_path, capture_output=True, text=True, timeout=20
+        [sys.executable, *warnings, "-c", FORK], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG
     )
 
     assert (run.stdout, run.stderr) == ("[1, 3]\n", "")

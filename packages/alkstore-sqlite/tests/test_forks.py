@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hanging import HUNG
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks on this platform")
 
@@ -58,7 +59,7 @@ def run(tmp_path: Path, code: str) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=HUNG,
     )
     assert (run.stdout, run.stderr) == ("ok\n", "")
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import aiosqlite
 import pytest
 from engines import locked, opened, rows
+from hanging import HUNG
 from jobs import new_job
 from sqlalchemy import URL, create_engine, event, text
 from sqlalchemy.ext.asyncio import (
@@ -376,5 +377,5 @@ async def test_a_join_that_is_refused_leaves_a_connection_as_it_was(
             await other.begin(connection)
 
         assert not connection.in_transaction()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await engine.insert_jobs([new_job()])

@@ -11,12 +11,13 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import aiosqlite
 import pytest
+from hanging import HUNG
 
 from alkstore import Closed, DatabaseError, InvalidArgument, Tx
 from alkstore.clock import SystemClock
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.engine import SqliteEngine
-from alkstore_sqlite.link import LAST_CALL, Link
+from alkstore_sqlite.link import CLOSE_LIMIT, Link
 from alkstore_sqlite.queue import BURIED_BY_A_CLAIM, TIDIED_BY_A_CLAIM
 from alkstore_sqlite.surroundings import prepare_reader
 
@@ -215,13 +216,17 @@ async def test_a_joined_transaction_that_was_closed_does_not_ride_the_next_one(
 # ---------------------------------------------------------------- waiting
 
 
-async def test_a_crowd_behind_a_transaction_waits_once_and_does_nothing(path: Path) -> None:
-    limit = 0.2
-    async with SqliteStore(path, wait_timeout=limit) as store, store.begin_tx():
-        queue = store.queue("q")
-        writes = [asyncio.ensure_future(queue.enqueue(number)) for number in range(10)]
+LIMIT = 0.2
+CROWD = 300
+"""So many that one after the other they would wait for twice as long as a test may hang."""
 
-        async with asyncio.timeout(2 * limit):
+
+async def test_a_crowd_behind_a_transaction_waits_once_and_does_nothing(path: Path) -> None:
+    async with SqliteStore(path, wait_timeout=LIMIT) as store, store.begin_tx():
+        queue = store.queue("q")
+        writes = [asyncio.ensure_future(queue.enqueue(number)) for number in range(CROWD)]
+
+        async with asyncio.timeout(HUNG):
             answers = await asyncio.gather(*writes, return_exceptions=True)
 
         assert {type(answer) for answer in answers} == {DatabaseError}
@@ -229,13 +234,12 @@ async def test_a_crowd_behind_a_transaction_waits_once_and_does_nothing(path: Pa
 
 
 async def test_a_crowd_behind_another_process_waits_once_and_does_nothing(path: Path) -> None:
-    limit = 0.2
-    async with SqliteStore(path, wait_timeout=limit) as store:
+    async with SqliteStore(path, wait_timeout=LIMIT) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            writes = [store.queue("q").enqueue(number) for number in range(10)]
+            writes = [store.queue("q").enqueue(number) for number in range(CROWD)]
 
-            async with asyncio.timeout(2 * limit):
+            async with asyncio.timeout(HUNG):
                 answers = await asyncio.gather(*writes, return_exceptions=True)
 
         assert {type(answer) for answer in answers} == {DatabaseError}
@@ -248,22 +252,22 @@ async def test_a_crowd_behind_another_process_waits_once_and_does_nothing(path: 
 async def test_a_connection_that_two_close_at_once_is_closed_for_both(path: Path) -> None:
     link = await Link.open(str(path), prepare_reader)
 
-    async with asyncio.timeout(LAST_CALL / 2):
-        await asyncio.gather(link.close(), link.close())
+    async with asyncio.timeout(HUNG):
+        await asyncio.gather(*(link.close(2 * HUNG) for _ in range(2)))
 
 
 async def test_a_close_is_not_held_up_by_a_begin_that_waits_for_another_process(path: Path) -> None:
-    engine = await SqliteEngine.open(str(path), SystemClock(), wait_timeout=30, durability="process")
+    engine = await SqliteEngine.open(str(path), SystemClock(), wait_timeout=2 * HUNG, durability="process")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         begin = asyncio.ensure_future(engine.begin())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             while not engine.is_held_up:  # noqa: ASYNC110  # the thread tells nobody
                 await asyncio.sleep(0)
         begin.cancel()
         await asyncio.wait((begin,))
 
-        async with asyncio.timeout(LAST_CALL):  # what core leaves for it
+        async with asyncio.timeout(CLOSE_LIMIT):  # not to its end
             await engine.aclose()
 
     assert not engine.is_at_work
@@ -274,11 +278,11 @@ async def test_an_opening_that_is_cancelled_waits_for_nobody(path: Path) -> None
         other.execute("CREATE TABLE person (name TEXT)")
         other.execute("BEGIN EXCLUSIVE")
         threads = threading.active_count()
-        opening = asyncio.ensure_future(SqliteStore(path, wait_timeout=30).__aenter__())
+        opening = asyncio.ensure_future(SqliteStore(path, wait_timeout=2 * HUNG).__aenter__())
         await asyncio.wait((opening,), timeout=0.05)
         opening.cancel()
 
-        async with asyncio.timeout(LAST_CALL / 2):
+        async with asyncio.timeout(HUNG):
             await asyncio.wait((opening,))
 
         assert opening.cancelled()

@@ -11,6 +11,7 @@ from typing import Any, cast
 import aiosqlite
 import pytest
 from engines import held_up, locked, opened, rest, rows
+from hanging import HUNG
 from jobs import new_job
 
 from alkstore.engine import (
@@ -303,7 +304,7 @@ async def test_a_transaction_that_another_thread_lets_go_of_is_undone_and_the_wr
         thread.join()
         tx.abandon()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await behind
         await rest(engine)
         with pytest.raises(Closed):
@@ -334,7 +335,7 @@ async def test_a_beginning_that_is_cancelled_in_the_thread_is_undone(path: Path)
             behind = asyncio.ensure_future(engine.insert_jobs([new_job(b"behind")]))
             other.execute("ROLLBACK")
 
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HUNG):
                 await behind
         await rest(engine)
         with locked(path):  # nothing was left open
@@ -358,7 +359,7 @@ async def test_a_commit_that_is_cancelled_lands_whole_or_not_at_all_and_frees_th
         committing.cancel()
         await asyncio.wait((committing,))
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await engine.insert_jobs([new_job(b"behind", name="other")])
 
         await rest(engine)

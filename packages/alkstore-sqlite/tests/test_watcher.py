@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import HUNG
 from watching import commit, made, notify, opened, settled, unhinted, with_log, woken
 
 from alkstore.engine import NewEvent, NewSchedule, NewWake, Signal, Topic, TopicKind
@@ -92,7 +93,7 @@ async def test_the_first_commit_after_the_thread_has_blocked_is_heard(
 ) -> None:
     wakes = made(path, file)
     (await wakes.watch(NEWS)).close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         while wakes._watcher is None or not wakes._watcher._is_resting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # nothing tells of it
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hanging import HUNG
 from watching import made, notify, settled, unhinted, with_log, woken
 
 from alkstore.engine import Signal, Topic, TopicKind
@@ -58,7 +59,7 @@ async def test_its_death_ends_every_watch_and_the_next_one_starts_another(
 
     for watch in watches:
         with pytest.raises(DatabaseError, match="what waits next starts another") as caught:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HUNG):
                 await watch.wait()
         assert isinstance(caught.value.__cause__, RuntimeError)
     assert threads() == []
@@ -80,7 +81,7 @@ async def test_a_file_that_was_removed_or_replaced_is_noticed(
     _remove(path, is_replaced=is_replaced)
 
     with pytest.raises(FileReplaced):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG):
             await watch.wait()
     await wakes.aclose()
 
@@ -92,7 +93,7 @@ async def test_a_file_that_cannot_be_opened_ends_the_watch_with_the_reason(
     watch = await wakes.watch(JOBS)
 
     with pytest.raises(DatabaseError, match="missing"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG):
             await watch.wait()
     assert not (path.parent / "missing.db").exists()
     await wakes.aclose()
@@ -106,7 +107,7 @@ async def test_a_damaged_file_ends_the_watch_with_the_reason(path: Path, file: s
     file.execute("DROP TABLE alkstore_job")
 
     with pytest.raises(DatabaseError, match="dropped by hand") as caught:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG):
             await watch.wait()
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
     await wakes.aclose()
@@ -181,7 +182,7 @@ def run(path: Path, code: str) -> tuple[int, str, str]:
         [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + code, str(path)],
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=HUNG,
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -13,6 +13,7 @@ from alkstore.engine import Cancel, JobFilter, JobState, NewEvent, NewWake
 from alkstore.errors import Closed, DatabaseError
 from alkstore.testing import ManualClock
 from alkstore_sqlite.engine import SqliteEngine
+from alkstore_sqlite.link import CLOSE_LIMIT
 from alkstore_sqlite.writer import MOST_A_HOP
 
 LABEL = "open transaction 1, begun at app.py:7"
@@ -169,7 +170,7 @@ async def test_a_close_ends_the_wait_for_another_process_and_the_line_behind_it(
             beginning = asyncio.ensure_future(engine.begin())
             await held_up(engine)
 
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(CLOSE_LIMIT):  # not to its end
                 await engine.aclose()
 
             errors = await asyncio.gather(*waiting, beginning, return_exceptions=True)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 from dashboards import HOSTILE
+from hanging import HUNG
 
 import alkstore
 from alkstore import Store, dashboard
@@ -38,7 +39,7 @@ class Served:
         async def go() -> T:
             return await work(self.store)
 
-        return asyncio.run_coroutine_threadsafe(go(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(go(), self._loop).result(HUNG)
 
 
 @contextmanager
@@ -63,13 +64,13 @@ def served(*, port: int = 0, interval: float = 0.1, **options: Any) -> Iterator[
     servers: list[uvicorn.Server] = []
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(HUNG)
     try:
         yield found[0]
     finally:
         found[0].made.end()
         servers[0].should_exit = True
-        thread.join(10)
+        thread.join(HUNG)
         assert not thread.is_alive()
 
 

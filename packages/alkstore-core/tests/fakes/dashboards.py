@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from faulty import FaultyStore
+from hanging import HUNG
 
 import alkstore
 from alkstore import Store, dashboard
@@ -136,7 +137,7 @@ class Viewer:
 
     async def hear(self) -> str:
         """Give the next event."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             return await self._told.get()
 
     def leave(self) -> None:
@@ -152,5 +153,5 @@ async def watching(made: Dashboard, path: str = "/", cookie: str = "") -> AsyncI
         yield viewer
     finally:
         viewer.leave()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await running

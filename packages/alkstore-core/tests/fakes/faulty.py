@@ -156,15 +156,22 @@ class FaultyStore(Store):
 # ---------------------------------------------------------------- time
 
 
+BEGIN = 1_000.0
+"""What a warped loop's time begins with: a machine's is never 0 either."""
+
+TURN = 1e-6
+"""Seconds that a turn of a warped loop takes: without them, who looks again in every turn would never see a timer ring."""
+
+
 class WarpLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer when nothing else is to be done."""
+    """An event loop whose time jumps to the next timer when nothing else is to be done, and is no machine's."""
 
     def __init__(self) -> None:
-        self.skipped = 0.0
+        self.now = BEGIN
         super().__init__(_WarpSelector(self))
 
     def time(self) -> float:
-        return super().time() + self.skipped
+        return self.now
 
 
 class _WarpSelector(selectors.SelectSelector):
@@ -176,8 +183,9 @@ class _WarpSelector(selectors.SelectSelector):
         found = super().select(0 if timeout is not None else 5)
         if timeout is None and not found:
             raise RuntimeError("every task waits for another, and nothing will ever happen")
+        self._loop.now += TURN
         if timeout is not None and not found:
-            self._loop.skipped += max(timeout, 0)
+            self._loop.now += max(timeout, 0)
         return found
 
 

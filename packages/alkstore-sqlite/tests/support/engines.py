@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from hanging import HUNG
+
 from alkstore.testing import ManualClock
 from alkstore_sqlite.engine import SqliteEngine
 
@@ -59,7 +61,7 @@ def commits(path: Path) -> int:
 
 async def rest(engine: SqliteEngine) -> None:
     """Let everything come to its end that nobody awaits: a hop whose caller has gone, and what it gives back."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         quiet = 0
         while quiet < 3:
             await asyncio.sleep(0)
@@ -68,6 +70,6 @@ async def rest(engine: SqliteEngine) -> None:
 
 async def held_up(engine: SqliteEngine) -> None:
     """Wait until the thread has found the write lock in other hands."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         while not engine.is_held_up:  # noqa: ASYNC110  # a thread's state has no event
             await asyncio.sleep(0)

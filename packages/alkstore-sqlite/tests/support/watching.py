@@ -7,6 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from hanging import HUNG
+
 from alkstore.engine import NewWake, Signal, Watch
 from alkstore.testing import ManualClock
 from alkstore_sqlite import wake
@@ -67,11 +69,11 @@ def notify(file: sqlite3.Connection, channel: str = "news") -> None:
 
 async def woken(watch: Watch) -> None:
     """Wait for a wake."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert await watch.wait() is Signal.WOKEN
 
 
 async def settled(wakes: Wakes) -> bool:
     """Whether one more look wakes anybody."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         return await wakes.look()
