@@ -6,6 +6,7 @@ import pytest
 from faulty import FaultyStore, turn, warped
 
 from alkstore import Closed, DatabaseError, JobHandle, StopToken, Tx
+from alkstore.engine import Traits
 from alkstore.names import SCHEDULER_LOCK
 
 CALLS = ("insert_jobs", "claim_jobs", "take_lock", "begin", "fire_schedules", "sweep_jobs", "watch")
@@ -219,6 +220,32 @@ async def test_what_a_cancelled_call_gives_back_late_is_waited_for_by_the_close(
     await closing
 
     assert store.wire.done["renew_lock"] == 1
+
+
+@warped
+@pytest.mark.parametrize("gives_back", [False, True])
+async def test_what_a_call_got_while_the_store_closed_is_undone(gives_back: bool) -> None:
+    store = FaultyStore()
+    store.mem.traits = Traits(batches=True, gives_back=gives_back)
+    await store
+    gates = [store.wire.hang_answers(name) for name in ("take_lock", "begin", "watch")]
+    calls = [
+        asyncio.ensure_future(store.try_lock("l", 30)),
+        asyncio.ensure_future(_begin(store)),
+        asyncio.ensure_future(_subscribe(store)),
+    ]
+    await turn()
+
+    closing = asyncio.ensure_future(store.aclose())
+    await turn()
+    for gate in gates:
+        gate.set()
+    await closing
+    await asyncio.wait(calls)
+
+    assert [type(call.exception()) for call in calls] == [Closed] * 3
+    assert store.wire.done["renew_lock"] == 1
+    assert (store.open_transactions, store.open_watches) == (0, [])
 
 
 @warped

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
@@ -17,6 +18,7 @@ from cancelling import (
     claim,
     claim_one,
     left_in,
+    lock,
     prepare,
     run_schedules,
     supervise_schedules,
@@ -24,6 +26,7 @@ from cancelling import (
     transaction,
 )
 from engines import rest, rows
+from hanging import HUNG
 
 from alkstore.testing import ManualClock, seeded
 from alkstore_sqlite import SqliteStore
@@ -38,10 +41,24 @@ MOST_HOPS: Final = 60
 """Hops that any of the operations takes at most."""
 
 
+class GatedClock(ManualClock):
+    """A clock that a driver's thread stands still at while its gate is shut, in the middle of a hop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.has_looked = threading.Event(), threading.Event()
+
+    def now(self) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            self.has_looked.set()
+            self.gate.wait(HUNG)
+        return super().now()
+
+
 @asynccontextmanager
-async def opened_store(path: Path) -> AsyncIterator[SqliteStore]:
+async def opened_store(path: Path, clock: ManualClock | None = None) -> AsyncIterator[SqliteStore]:
     async with SqliteStore(
-        path, clock=ManualClock(), wait_timeout=5, random=seeded(), durability="process"
+        path, clock=clock or ManualClock(), wait_timeout=5, random=seeded(), durability="process"
     ) as store:
         yield store
 
@@ -77,7 +94,7 @@ async def cancelled_after(
 
     last = ended() + hops
     running = asyncio.ensure_future(HERE.get(operation, operation)(store))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         while ended() < last and not running.done():  # noqa: ASYNC110  # a thread's state has no event
             await asyncio.sleep(0)
     for _ in range(turns):
@@ -90,7 +107,7 @@ async def cancelled_after(
 async def nothing_is_left(store: SqliteStore) -> None:
     """Wait until all that was begun has come to its end, which it does by itself."""
     engine = engine_of(store)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         while left_in(store):  # noqa: ASYNC110  # many things end, each by itself
             await asyncio.sleep(0)
     await rest(engine)
@@ -171,6 +188,31 @@ async def test_callers_cancelled_anywhere_in_a_batch_leave_the_others_one_row_ea
         landed = [at for at, call in enumerate(calls) if not call.cancelled()]
         assert len(stored) == len(set(map(str, stored)))
         assert set(landed) <= set(stored)
+
+
+@pytest.mark.parametrize("operation", [claim_one, lock])
+async def test_a_close_waits_for_what_is_done_for_somebody_who_has_gone_and_it_is_given_back(
+    tmp_path: Path, operation: Operation
+) -> None:
+    clock = GatedClock()
+    clock.gate.set()
+    async with opened_store(tmp_path / "a.db", clock) as store:
+        id = await store.queue("q").enqueue(1)
+        clock.gate.clear()
+        clock.has_looked.clear()
+        running = asyncio.ensure_future(operation(store))
+        async with asyncio.timeout(HUNG):
+            while not clock.has_looked.is_set():  # noqa: ASYNC110  # a thread's state has no event
+                await asyncio.sleep(0)
+
+        await cancel(running)
+
+        waited_for = len(engine_of(store)._writer._chores)
+        clock.gate.set()
+        await nothing_is_left(store)
+        job = await store.queue("q").get_job(id)
+        assert job is not None
+        assert (waited_for, job.state.name, job.attempts) == (1, "PENDING", 0)
 
 
 async def test_waits_that_end_in_every_way_leave_nothing(tmp_path: Path) -> None:

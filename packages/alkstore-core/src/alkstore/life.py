@@ -183,8 +183,7 @@ class Life:
         """Let finish what is in hand, and what that starts at its end: a claim that is given back, a lease."""
         clock = asyncio.get_running_loop().time
         while waits := {*self._tasks, *self._runners}:
-            left = deadline - clock()
-            if left <= 0:
+            if (left := deadline - clock()) <= 0:
                 break
             await asyncio.wait(waits, timeout=left)
         hanging = set(self._tasks)
@@ -321,8 +320,7 @@ class Life:
     def _start(self, work: Coroutine[object, object, object]) -> None:
         """Run something that nobody awaits but `aclose`."""
         # In a context of its own, or a pump would keep alive what the context of its first waiter holds.
-        loop = asyncio.get_running_loop()
-        self._keep(loop.create_task(work, context=contextvars.Context()))
+        self._keep(asyncio.get_running_loop().create_task(work, context=contextvars.Context()))
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
@@ -343,6 +341,13 @@ class Life:
 
     async def _obtain(self, work: Coroutine[object, object, T], undo: Callable[[T], object]) -> T:
         """Await what has to be given back: if the caller is cancelled or the store closed meanwhile, it is."""
+        if self._engine.traits.gives_back:  # of a cancellation it takes care itself: spared a task
+            with self._running():
+                obtained = await work
+                if self._state != "open":
+                    undo(obtained)
+                    raise Closed("store")
+                return obtained
         task = self._spawn(work)
         try:
             await asyncio.wait((task,))

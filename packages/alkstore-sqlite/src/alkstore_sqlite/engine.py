@@ -1,8 +1,7 @@
 """The SQLite engine: everything in one file, which many processes may have open.
 
 State model. One connection writes, in the order of its line (`writer.py`); a few others read; a thread watches for what
-other processes commit (`watcher.py`). Each area says in statements what a change means; this module only says which of
-them runs where.
+other processes commit (`watcher.py`). Each area says in statements what a change means; this module says which runs where.
 """
 
 import asyncio
@@ -216,7 +215,10 @@ class SqliteEngine:
     # ------------------------------------------------------------ locks
 
     async def take_lock(self, name: str, ttl: int) -> Taken:
-        return await self._writer.run(partial(_lock.take, name, ttl))
+        def free(taken: Taken) -> None:
+            self._writer.start(self.renew_lock(name, taken.fence or 0, 0))  # no lease has fence 0
+
+        return await self._writer.do(Work(partial(_lock.take, name, ttl), free))
 
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
         return await self._writer.run(partial(_lock.renew, name, fence, ttl), is_single=True)
@@ -280,9 +282,7 @@ class SqliteEngine:
 
 
 def _names() -> Steps[Names]:
-    queues = yield from _queue.names()
-    streams = yield from _stream.names()
-    return Names(queues, streams)
+    return Names((yield from _queue.names()), (yield from _stream.names()))
 
 
 async def _open_writer(

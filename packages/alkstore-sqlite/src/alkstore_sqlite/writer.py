@@ -91,7 +91,7 @@ class Writer:
         self._owner: Owner | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Task[object]] = set()
         self.wait = Wait(wait_timeout)
 
     @property
@@ -183,8 +183,15 @@ class Writer:
         if program is None:
             self._give_up(works, Closed("store"))
         else:
-            program.leave_to(lambda: self._finish(works, is_left=True))
+            self.start(self._end_left(works, program))
         raise error
+
+    async def _end_left(self, works: Sequence[Work[Any]], program: Hop) -> None:
+        """See to what a hop did for somebody who has gone, when it has; a close waits for that."""
+        has_run = asyncio.Event()
+        program.leave_to(has_run.set)
+        await has_run.wait()
+        self._finish(works, is_left=True)
 
     def _give_up(self, works: Sequence[Work[Any]], error: Exception) -> None:
         for work in works:
@@ -326,13 +333,13 @@ class Writer:
         """Have the connection opened again before its next use."""
         self._is_broken = True
 
-    def start(self, chore: Coroutine[Any, Any, None]) -> None:
+    def start(self, chore: Coroutine[Any, Any, object]) -> None:
         """Run something that nobody awaits but `close`; what it raises, nobody is there to be told."""
         task = asyncio.get_running_loop().create_task(chore, context=contextvars.Context())
         self._chores.add(task)
         task.add_done_callback(self._is_done)
 
-    def _is_done(self, chore: asyncio.Task[None]) -> None:
+    def _is_done(self, chore: asyncio.Task[object]) -> None:
         self._chores.discard(chore)
         if not chore.cancelled():
             chore.exception()  # looked at, or the loop would complain of an error that its connection has paid for
