@@ -54,7 +54,7 @@ async def test_a_restarted_server_has_everything_that_was_acknowledged(
         with pytest.raises(DatabaseError) as caught:
             await store.queue("mail").enqueue("lost")
         server.start()
-        wake = await asyncio.wait_for(wakes.recv(), 5)
+        wake = await asyncio.wait_for(wakes.recv(), 30)
 
     assert isinstance(caught.value.__cause__, Exception)
     assert wake == alkstore.Wake("news", True)
@@ -105,9 +105,9 @@ async def test_what_a_dead_store_held_back_is_read_at_once_and_freed_by_the_next
 async def test_an_outside_subscriber_hears_the_payload_of_a_notify(server: Server, store: RedisStore) -> None:
     with server.redis.pubsub(ignore_subscribe_messages=True) as outside:  # type: ignore[no-untyped-call]
         outside.subscribe("{alkstore}:notify:news")
-        outside.get_message(timeout=5)
+        outside.get_message(timeout=30)
         await store.notify("news", {"id": 7})
-        heard = outside.get_message(timeout=5)
+        heard = outside.get_message(timeout=30)
 
     assert (heard or {})["data"] == b'{"id":7}'
 
@@ -216,4 +216,4 @@ async def test_a_close_in_any_moment_of_a_transactions_wait_is_told_as_one(serve
             await asyncio.sleep(0)
         await store.aclose()
         with pytest.raises(Closed):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 30)

@@ -8,6 +8,7 @@ from typing import cast
 
 import asyncpg
 import pytest
+from hanging import HUNG
 
 from alkstore import DatabaseError, SchemaMismatch, Store
 from alkstore_contract_suite.factory import Backend, Crash, Fault, Missing, Unsupported
@@ -150,7 +151,7 @@ async def test_a_listener_that_is_lost_stays_lost_to_the_end_of_the_block(
         async with fault(factory, store, Fault.LISTENER_LOST):
             await asyncio.sleep(0.1)  # two attempts to connect
             assert cord.listener is None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             assert await wakes.recv() is not None
         assert cord.listener is not None
 
@@ -162,7 +163,7 @@ async def test_a_wake_that_is_lost_never_comes(factory: PgFactory, store: Store)
             await factory.settle()
             assert await wakes.try_recv() is None
         await store.notify("c")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             assert await wakes.recv() is not None
 
 

@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+from hanging import HUNG
 
 from alkstore_pg.contract_proxy import Link, Proxy, listening
 from alkstore_pg.contract_server import Server, available
@@ -19,7 +20,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(params=["socket", "tcp"])
 async def proxy(server: Server, request: pytest.FixtureRequest) -> AsyncIterator[Proxy]:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HUNG),
         Proxy(server.dsn if request.param == "socket" else server.tcp_dsn) as proxy,
     ):
         yield proxy

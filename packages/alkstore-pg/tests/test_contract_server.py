@@ -10,6 +10,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from hanging import HUNG
 
 from alkstore_pg import contract_dsn
 from alkstore_pg.contract_server import Server, available, execute, shared, versions
@@ -145,7 +146,7 @@ async def test_a_killed_process_leaves_no_server_and_no_file() -> None:
     said, _ = await started.communicate()
     dsn, keeper = said.decode().split()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         await ended(int(keeper))
 
     assert started.returncode == -signal.SIGKILL

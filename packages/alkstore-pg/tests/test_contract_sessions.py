@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
+from hanging import HUNG
 
 from alkstore_pg.contract_server import Server
-from alkstore_pg.contract_sessions import PATIENCE, Returning, Sessions
+from alkstore_pg.contract_sessions import Returning, Sessions
 
 
 @pytest.fixture
 def sessions(dsn: str) -> Iterator[Sessions]:
-    made = Sessions(dsn)
+    made = Sessions(dsn, patience=HUNG)
     yield made
     made.close()
 
@@ -68,7 +69,7 @@ async def test_a_statement_of_it_can_be_cancelled(sessions: Sessions, dsn: str) 
     async with used(sessions, dsn) as connection:
         with pytest.raises(TimeoutError):
             await connection.fetch("SELECT pg_sleep(30)", timeout=0.05)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             assert await connection.fetchval("SELECT 1") == 1
 
 
@@ -141,7 +142,7 @@ async def test_a_session_at_work_is_waited_for_by_nobody(sessions: Sessions, dsn
     begun = time()
     async with used(sessions, dsn), used(sessions, dsn):
         pass
-    assert time() - begun < PATIENCE
+    assert time() - begun < HUNG
 
 
 async def test_a_session_that_the_server_ended_is_given_to_nobody(

@@ -36,7 +36,7 @@ def role_dsn(server: Server, dsn: str) -> Iterator[str]:
 async def test_a_statement_timeout_ends_what_waits_and_nothing_of_it_is_done(
     server: Server, dsn: str, role_dsn: str
 ) -> None:
-    server.execute(f"ALTER ROLE \"{ROLE}\" SET statement_timeout = '50ms'")
+    server.execute(f"ALTER ROLE \"{ROLE}\" SET statement_timeout = '150ms'")
     async with trying(dsn, role_dsn) as trials, outside(dsn) as locker:
         things = {name: await trials.things(name) for name in OPERATIONS}
         async with everything_locked(locker):

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from pg_applications import (
     LIBRARIES,
     Make,
@@ -122,7 +123,7 @@ async def test_the_applications_commit_wakes_this_process_too(
         assert [watch.poll() for watch in watches] == [None, None]
         await app.commit()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert [await watch.wait() for watch in watches] == [Signal.WOKEN] * 2
 
 

@@ -4,10 +4,11 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 import pytest
+from jumping import jumping, skip
 
 from alkstore import Closed, DatabaseError
 from alkstore_pg.contract_proxy import Proxy
-from alkstore_pg.link import Guest, Link, Operation, Traffic
+from alkstore_pg.link import SLACK, Guest, Link, Operation, Traffic
 from alkstore_pg.session import Row, Schema, Session
 
 T = TypeVar("T")
@@ -270,31 +271,42 @@ async def asleep(dialler: Dialler) -> None:
         await connection.close()
 
 
+LIMIT = PATIENCE + SLACK
+"""Seconds that an operation may take."""
+
+
+@jumping
 async def test_a_connection_that_does_not_answer_is_given_up(dsn: str) -> None:
     async with Proxy(dsn) as proxy:
         link = Link(
-            lambda: asyncpg.connect(proxy.dsn()), Schema("alkstore"), wait_timeout=-0.8, traffic=Traffic()
+            lambda: asyncpg.connect(proxy.dsn()), Schema("alkstore"), wait_timeout=PATIENCE, traffic=Traffic()
         )
         assert await link.run(one) == 1
         proxy.swallow(True)
-        with pytest.raises(DatabaseError, match=r"no answer within 0\.2 s") as caught:
-            await link.run(one)
+        asking = asyncio.ensure_future(link.run(one))
+        await skip(0)
+        await skip(LIMIT)
+        with pytest.raises(DatabaseError, match=f"no answer within {LIMIT:g} s") as caught:
+            await asking
         assert caught.value.outcome_unknown
         proxy.swallow(False)
         assert await link.run(one) == 1
         await link.close()
 
 
+@jumping
 async def test_an_operation_has_all_of_its_time_whatever_came_before(dialler: Dialler) -> None:
-    link = Link(dialler, Schema("alkstore"), wait_timeout=-0.6, traffic=Traffic())
+    link = Link(dialler, Schema("alkstore"), wait_timeout=PATIENCE, traffic=Traffic())
     await link.run(one)
-    time = asyncio.get_running_loop().time
     for _ in range(3):  # the first timer rings while another one is in hand
-        await link.run(lambda on: on.fetch("SELECT pg_sleep(0.25)"))
-    began = time()
-    with pytest.raises(DatabaseError, match=r"no answer within 0\.4 s") as caught:
-        await link.run(sleep_for_ever)
-    assert time() - began >= 0.39
+        await link.run(lambda _: skip(LIMIT * 0.45))
+    asking = asyncio.ensure_future(link.run(sleep_for_ever))
+    await skip(0)
+    await skip(LIMIT * 0.5)
+    assert not asking.done()
+    await skip(LIMIT * 0.5)
+    with pytest.raises(DatabaseError, match=f"no answer within {LIMIT:g} s") as caught:
+        await asking
     assert caught.value.outcome_unknown
     assert len(dialler.made) == 1
     await link.run(put)
@@ -302,22 +314,31 @@ async def test_an_operation_has_all_of_its_time_whatever_came_before(dialler: Di
     await link.close()
 
 
+@jumping
 async def test_what_is_undone_again_and_again_takes_no_longer_than_one_operation(dialler: Dialler) -> None:
-    link = Link(dialler, Schema("alkstore"), wait_timeout=-0.7, traffic=Traffic())
+    link = Link(dialler, Schema("alkstore"), wait_timeout=PATIENCE, traffic=Traffic())
     await link.run(one)
+    times = 0
 
     async def conflict(on: Session) -> None:
-        await on.fetch("SELECT pg_sleep(0.2)")
+        nonlocal times
+        times += 1
+        await skip(LIMIT * 0.6)
         await on.fetch("DO $$ BEGIN RAISE EXCEPTION 'conflict' USING errcode = '40001'; END $$")
 
-    with pytest.raises(DatabaseError, match=r"no answer within 0\.3 s"):
+    with pytest.raises(DatabaseError, match=f"no answer within {LIMIT:g} s"):
         await link.run(conflict)
+    assert times == 2
     await link.close()
 
 
+@jumping
 async def test_who_only_stood_in_line_knows_that_nothing_was_done(dialler: Dialler) -> None:
-    link = Link(dialler, Schema("alkstore"), wait_timeout=-0.7, traffic=Traffic())
+    link = Link(dialler, Schema("alkstore"), wait_timeout=PATIENCE, traffic=Traffic())
+    await link.run(one)
     first, second = asyncio.create_task(link.run(sleep_for_ever)), asyncio.create_task(link.run(put))
+    await skip(0)
+    await skip(LIMIT)
     with pytest.raises(DatabaseError) as caught:
         await first
     assert caught.value.outcome_unknown

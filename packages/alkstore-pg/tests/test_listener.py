@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from faulty import warped
 from lines import Server
 
 from alkstore.errors import Closed, DatabaseError
@@ -22,6 +23,7 @@ REFUSED = ConnectionRefusedError(111, "connection refused")
 # ---------------------------------------------------------------- up
 
 
+@warped
 async def test_it_listens_and_gives_what_it_hears_in_order() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -35,6 +37,7 @@ async def test_it_listens_and_gives_what_it_hears_in_order() -> None:
         assert server.reconnected == 0
 
 
+@warped
 async def test_those_who_ask_at_the_same_time_share_a_round_trip() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -46,6 +49,7 @@ async def test_those_who_ask_at_the_same_time_share_a_round_trip() -> None:
         assert len(server.lines[0].sent) - before <= 2
 
 
+@warped
 async def test_who_asks_during_a_round_trip_is_not_served_by_it() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -69,6 +73,7 @@ async def test_who_asks_during_a_round_trip_is_not_served_by_it() -> None:
         await late
 
 
+@warped
 async def test_it_probes_itself_again_and_again() -> None:
     server = Server(probe_interval=0.01)
     async with server.listener() as listener:
@@ -86,6 +91,7 @@ async def test_it_probes_itself_again_and_again() -> None:
 # ---------------------------------------------------------------- down
 
 
+@warped
 async def test_who_has_a_poll_behind_him_is_not_told_that_the_server_is_away() -> None:
     server = Server()
     server.error = REFUSED
@@ -100,6 +106,7 @@ async def test_who_has_a_poll_behind_him_is_not_told_that_the_server_is_away() -
         await listener.begun()
 
 
+@warped
 async def test_who_came_before_it_was_up_in_vain_is_woken_when_it_is() -> None:
     server = Server()
     server.error = REFUSED
@@ -112,6 +119,7 @@ async def test_who_came_before_it_was_up_in_vain_is_woken_when_it_is() -> None:
         assert server.lines[0].sent[0][0] == "LISTEN"
 
 
+@warped
 async def test_a_server_that_stays_away_is_an_error_after_the_wait_timeout_with_its_cause() -> None:
     server = Server(wait_timeout=SOON)
     server.error = REFUSED
@@ -123,6 +131,7 @@ async def test_a_server_that_stays_away_is_an_error_after_the_wait_timeout_with_
         assert not listener._waiting
 
 
+@warped
 async def test_a_server_that_says_nothing_is_an_error_after_the_wait_timeout() -> None:
     server = Server(wait_timeout=SOON)
     server.prepare = lambda line: line.answers.clear()
@@ -131,6 +140,7 @@ async def test_a_server_that_says_nothing_is_an_error_after_the_wait_timeout() -
             await listener.caught_up()
 
 
+@warped
 async def test_what_no_waiting_mends_is_told_at_once() -> None:
     server = Server(wait_timeout=3_600.0)
     server.error = asyncpg.InvalidPasswordError("password authentication failed")
@@ -141,6 +151,7 @@ async def test_what_no_waiting_mends_is_told_at_once() -> None:
         assert caught.value.__cause__ is server.error
 
 
+@warped
 async def test_a_lost_connection_is_made_anew_and_everybody_is_told_after_the_new_listen() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -155,6 +166,7 @@ async def test_a_lost_connection_is_made_anew_and_everybody_is_told_after_the_ne
         assert server.heard == ["q1:a"]
 
 
+@warped
 async def test_who_asks_while_it_is_down_is_served_when_it_is_up() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -172,6 +184,7 @@ async def test_who_asks_while_it_is_down_is_served_when_it_is_up() -> None:
         assert server.reconnected == 1
 
 
+@warped
 async def test_who_asked_when_the_connection_was_lost_is_served_by_the_next_one() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -188,6 +201,7 @@ async def test_who_asked_when_the_connection_was_lost_is_served_by_the_next_one(
         assert len(server.lines) == 2
 
 
+@warped
 async def test_a_connection_without_answers_is_given_up() -> None:
     server = Server(probe_interval=0.01)
     async with server.listener() as listener:
@@ -200,6 +214,7 @@ async def test_a_connection_without_answers_is_given_up() -> None:
         assert len(server.lines) == 2
 
 
+@warped
 async def test_a_connection_that_answers_and_hears_nothing_is_given_up() -> None:
     server = Server(probe_interval=0.01)
     async with server.listener() as listener:
@@ -211,6 +226,7 @@ async def test_a_connection_that_answers_and_hears_nothing_is_given_up() -> None
         assert len(server.lines) == 2
 
 
+@warped
 async def test_a_pooler_that_shares_connections_is_told_of_by_name() -> None:
     server = Server(wait_timeout=3_600.0)
     server.prepare = lambda line: setattr(line, "is_deaf", True)
@@ -220,6 +236,7 @@ async def test_a_pooler_that_shares_connections_is_told_of_by_name() -> None:
 
 
 @pytest.mark.parametrize("error", [DatabaseError("postgresql: gone"), Closed("store"), TimeoutError()])
+@warped
 async def test_trouble_of_the_other_connection_is_none_of_this_one(error: Exception) -> None:
     async def refuse(text: str) -> None:
         raise error
@@ -230,6 +247,7 @@ async def test_trouble_of_the_other_connection_is_none_of_this_one(error: Except
         await listener.caught_up()
 
 
+@warped
 async def test_it_backs_off_with_jitter_and_for_ever() -> None:
     server = Server()
     server.error = REFUSED
@@ -244,6 +262,7 @@ async def test_it_backs_off_with_jitter_and_for_ever() -> None:
     assert LONGEST_BACK_OFF <= 10
 
 
+@warped
 async def test_an_outage_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
     server.error = REFUSED
@@ -262,6 +281,7 @@ async def test_an_outage_is_logged_once_and_its_end_too(caplog: pytest.LogCaptur
     ]
 
 
+@warped
 async def test_an_outage_is_reported_once_and_its_end_too() -> None:
     server = Server()
     async with server.listener() as listener:
@@ -279,6 +299,7 @@ async def test_an_outage_is_reported_once_and_its_end_too() -> None:
     assert "connection" in (reason or "")
 
 
+@warped
 async def test_a_bug_is_logged_with_its_traceback_and_listened_on_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -295,6 +316,7 @@ async def test_a_bug_is_logged_with_its_traceback_and_listened_on_after_it(
 # ---------------------------------------------------------------- cancelling and closing
 
 
+@warped
 async def test_a_thousand_cancelled_questions_leave_nothing_behind() -> None:
     rng = random.Random(7)
     server = Server()
@@ -314,6 +336,7 @@ async def test_a_thousand_cancelled_questions_leave_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("turns", range(12))
+@warped
 async def test_a_close_at_any_moment_ends_everything(turns: int) -> None:
     server = Server()
     async with server.listener() as listener:
@@ -332,6 +355,7 @@ async def test_a_close_at_any_moment_ends_everything(turns: int) -> None:
         assert all(line.is_closed() for line in server.lines)
 
 
+@warped
 async def test_a_close_does_not_wait_for_a_connection_that_is_being_made() -> None:
     server = Server()
     hangs = asyncio.Event()
@@ -350,6 +374,7 @@ async def test_a_close_does_not_wait_for_a_connection_that_is_being_made() -> No
             await asking
 
 
+@warped
 async def test_a_question_that_was_refused_and_cancelled_at_once_makes_no_noise(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from waking import SCHEMA, listener_pids, pending, side
 
 from alkstore.engine import Signal, Topic, TopicKind
@@ -25,7 +26,6 @@ TOPICS = (
     Topic(TopicKind.LOCK, "door"),
     Topic(TopicKind.SCHEDULE),
 )
-PATIENCE = 10.0
 RECONNECTED = [Signal.RECONNECTED]
 
 ENDED = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid = ANY($1)"
@@ -33,7 +33,7 @@ ENDED = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid 
 
 async def test_the_connection_that_listens_is_idle_and_in_no_transaction(dsn: str) -> None:
     connection = await asyncpg.connect(dsn)
-    async with side(dsn) as here, asyncio.timeout(PATIENCE):
+    async with side(dsn) as here, asyncio.timeout(HUNG):
         await here.wakes.watch(NEWS)
         await here.wakes.hear()
         pids = await listener_pids(connection)
@@ -48,7 +48,7 @@ async def test_the_connection_that_listens_is_idle_and_in_no_transaction(dsn: st
 
 async def test_a_listener_that_was_ended_comes_back_and_wakes_everybody(dsn: str) -> None:
     connection = await asyncpg.connect(dsn)
-    async with side(dsn) as here, side(dsn) as there, asyncio.timeout(PATIENCE):
+    async with side(dsn) as here, side(dsn) as there, asyncio.timeout(HUNG):
         watches = [await here.wakes.watch(topic) for topic in TOPICS]
         await here.wakes.hear()
         await connection.fetch(ENDED, await listener_pids(connection))
@@ -64,7 +64,7 @@ async def test_a_listener_that_was_ended_comes_back_and_wakes_everybody(dsn: str
 
 async def test_what_was_notified_while_it_was_down_wakes_by_the_reconnect(dsn: str) -> None:
     async with Proxy(dsn) as proxy, side(dsn, through=proxy.dsn()) as here, side(dsn) as there:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HUNG):
             watch = await here.wakes.watch(NEWS)
             proxy.refuse()
             assert proxy.cut() == 1
@@ -83,7 +83,7 @@ async def test_a_network_that_swallows_everything_is_found_by_the_probe(dsn: str
         side(dsn, through=proxy.dsn(), probe_interval=0.05) as here,
         side(dsn) as there,
     ):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HUNG):
             watch = await here.wakes.watch(NEWS)
             proxy.swallow(only=lambda link: link.order == 0)
             await there.notify((NEWS.name, None))
@@ -100,7 +100,7 @@ async def test_a_slow_network_is_no_dead_one(dsn: str) -> None:
         side(dsn, through=proxy.dsn(), probe_interval=0.05) as here,
         side(dsn) as there,
     ):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HUNG):
             watch = await here.wakes.watch(NEWS)
             proxy.delay(0.1)
             for _ in range(3):
@@ -111,7 +111,7 @@ async def test_a_slow_network_is_no_dead_one(dsn: str) -> None:
 async def test_while_the_server_is_away_waiting_works_and_listening_says_why_it_cannot(dsn: str) -> None:
     async with Proxy(dsn) as proxy, side(dsn, through=proxy.dsn(), wait_timeout=0.2) as here:
         proxy.refuse()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HUNG):
             watches = [await here.wakes.watch(topic) for topic in TOPICS if topic is not NEWS]
             with pytest.raises(DatabaseError, match="cannot listen") as caught:
                 await here.wakes.watch(NEWS)
@@ -138,7 +138,7 @@ async def test_a_listener_whose_server_is_away_costs_next_to_nothing(dsn: str) -
 async def test_a_server_that_was_restarted_is_listened_to_again() -> None:
     server = await asyncio.to_thread(Server.start, own=True)
     try:
-        async with side(server.dsn) as here, side(server.dsn) as there, asyncio.timeout(2 * PATIENCE):
+        async with side(server.dsn) as here, side(server.dsn) as there, asyncio.timeout(HUNG):
             watches = [await here.wakes.watch(topic) for topic in TOPICS]
             await asyncio.to_thread(server.restart, "immediate")
 
@@ -164,7 +164,7 @@ async def test_behind_a_pooler_it_hears_everything_or_says_that_it_cannot(
     pooler = await asyncio.to_thread(Pooler.start, server, pool_mode=mode)
     try:
         dsn = pooler.dsn("postgres")
-        async with side(dsn) as here, side(dsn) as there, asyncio.timeout(PATIENCE):
+        async with side(dsn) as here, side(dsn) as there, asyncio.timeout(HUNG):
             if mode == "transaction":
                 with pytest.raises(DatabaseError, match="listener_dsn"):
                     await here.wakes.watch(NEWS)
@@ -178,7 +178,7 @@ async def test_behind_a_pooler_it_hears_everything_or_says_that_it_cannot(
 
 
 async def test_a_listener_of_another_database_is_found_out(server: Server, dsn: str) -> None:
-    async with side(dsn, through=server.dsn) as here, asyncio.timeout(PATIENCE):
+    async with side(dsn, through=server.dsn) as here, asyncio.timeout(HUNG):
         with pytest.raises(DatabaseError, match="same database"):
             await here.wakes.watch(NEWS)
 
@@ -186,7 +186,7 @@ async def test_a_listener_of_another_database_is_found_out(server: Server, dsn: 
 async def test_cancelled_watches_leave_nothing_behind(dsn: str) -> None:
     rng = random.Random(5)
     connection = await asyncpg.connect(dsn)
-    async with side(dsn) as here, side(dsn) as there, asyncio.timeout(2 * PATIENCE):
+    async with side(dsn) as here, side(dsn) as there, asyncio.timeout(HUNG):
         for round_ in range(200):
             tasks = [asyncio.ensure_future(here.wakes.watch(rng.choice(TOPICS))) for _ in range(5)]
             for _ in range(rng.randrange(5)):
@@ -208,7 +208,7 @@ async def test_cancelled_watches_leave_nothing_behind(dsn: str) -> None:
 
 
 async def test_a_loop_that_stood_still_loses_no_connection(dsn: str) -> None:
-    async with side(dsn, probe_interval=0.01) as here, asyncio.timeout(PATIENCE):
+    async with side(dsn, probe_interval=0.01) as here, asyncio.timeout(HUNG):
         watch = await here.wakes.watch(NEWS)
         hearing = asyncio.ensure_future(here.wakes.hear())
         for _ in range(5):
@@ -228,7 +228,7 @@ async def test_a_close_during_a_query_makes_no_connection_to_cancel_it(dsn: str)
         made.append(link)
         return False
 
-    async with Proxy(dsn) as proxy, asyncio.timeout(PATIENCE):
+    async with Proxy(dsn) as proxy, asyncio.timeout(HUNG):
         async with side(dsn, through=proxy.dsn()) as here:
             await here.wakes.watch(NEWS)
             proxy.swallow()
@@ -243,7 +243,7 @@ async def test_a_close_during_a_query_makes_no_connection_to_cancel_it(dsn: str)
 
 async def test_a_schema_s_name_is_its_channel_to_the_letter(dsn: str) -> None:
     connection = await asyncpg.connect(dsn)
-    async with side(dsn) as here, asyncio.timeout(PATIENCE):
+    async with side(dsn) as here, asyncio.timeout(HUNG):
         watch = await here.wakes.watch(NEWS)
         await connection.execute("SELECT pg_notify($1, 'n4:news')", SCHEMA)
         assert await watch.wait() is Signal.WOKEN

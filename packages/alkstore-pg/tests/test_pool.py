@@ -3,13 +3,15 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
+from hanging import HUNG
 
 from alkstore import Closed, DatabaseError
 from alkstore_pg.link import DriverSession, OwnConnection, Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Schema, Session
 
-PATIENCE = 10.0
+PATIENCE = 10 * HUNG
+"""Seconds that a pool waits; what is to come at once hangs long before."""
 
 
 async def opened(dsn: str, *, size: int = 2, wait_timeout: float = PATIENCE) -> Pool:
@@ -40,13 +42,13 @@ async def test_as_many_operations_run_at_once_as_there_are_connections(pool: Poo
         await barrier.wait()
         return await pid(on)
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         assert len(set(await asyncio.gather(pool.run(meet), pool.run(meet)))) == 2
 
 
 async def test_who_has_a_connection_lent_may_wait_for_what_needs_another(pool: Pool) -> None:
     lent = [await pool.lend(), await pool.lend()]
-    async with asyncio.timeout(PATIENCE / 2):
+    async with asyncio.timeout(HUNG):
         assert await pool.run(pid) == await pool.run(pid)
     for connection in lent:
         await pool.take_back(connection)
@@ -64,7 +66,7 @@ async def test_a_turn_that_came_to_nothing_is_given_to_the_next(dsn: str) -> Non
     for _ in range(2):
         with pytest.raises(DatabaseError, match="away"):
             await pool.lend()
-    async with asyncio.timeout(PATIENCE / 2):
+    async with asyncio.timeout(HUNG):
         await pool.take_back(await pool.lend())
     await pool.close()
 
@@ -159,7 +161,7 @@ async def test_cancelled_waits_leave_the_pool_whole(dsn: str) -> None:
         else:
             with pytest.raises(asyncio.CancelledError):
                 await wait
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         await pool.take_back(await pool.lend())
     await pool.close()
 

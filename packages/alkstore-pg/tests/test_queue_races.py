@@ -7,6 +7,7 @@ from functools import partial
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from queues import PATIENCE, Jobs, jobs, new_job, token_of
 
 from alkstore.engine import (
@@ -183,7 +184,7 @@ async def test_settles_claims_and_sweeps_in_any_order_never_break_each_other(q: 
         on = await q.session()
         return sum([len((await q.claim(3, now=20, on=on)).jobs) for _ in range(15)])
 
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(HUNG):
         results = await asyncio.gather(*map(settle, range(4)), sweep(), sweep(), claim())
 
     acked, swept = sum(results[:4]), sum(results[4:6])

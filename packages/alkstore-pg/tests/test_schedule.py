@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from timed import PATIENCE, Timed, timed
 
 from alkstore import DatabaseError
@@ -238,7 +239,7 @@ async def test_any_number_of_passes_at_once_fire_each_boundary_once(at: Timed) -
         await put(at, rule(name, queue=name), 100)
     await at.sql("UPDATE {schema}.test_now SET instant = 125")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         passes = await asyncio.gather(
             *(schedule.fire(None, at.pool, Fires(at).write, PATIENCE) for _ in range(8))
         )

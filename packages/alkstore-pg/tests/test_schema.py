@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from timed import extended, pool_of
 
 from alkstore import DatabaseError, SchemaMismatch
@@ -54,7 +55,7 @@ def step(number: int, *statements: str) -> Migration:
 
 
 async def test_ten_who_open_an_empty_database_at_once_make_its_schema_once(dsn: str, pool: Pool) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(HUNG):
         await asyncio.gather(*(opened(dsn) for _ in range(10)))
 
     listed = await rows(pool, "SELECT version, name, checksum FROM {schema}.migration ORDER BY version")
@@ -81,7 +82,7 @@ async def test_any_name_of_a_schema_holds_everything(dsn: str, schema: str) -> N
         async with store.begin_tx() as tx:
             await tx.publish("orders", {"id": 1})
             await tx.notify("news")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG):
             assert await heard.recv() is not None
 
         assert await other.queue("mail").claim_one() is None
@@ -146,7 +147,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(pool: Pool) -> None:
 async def waiter(pool: Pool, kind: str) -> int:
     """Give the backend that waits for a lock, once there is one."""
     statement = "SELECT pid FROM pg_locks WHERE NOT granted AND locktype = $1"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         while not (found := await rows(pool, statement, kind)):
             pass
     return int(str(found[0][0]))
@@ -185,7 +186,7 @@ async def test_a_session_that_found_nothing_learns_what_was_made_while_it_waited
         await maker.execute("COMMIT")
         await own.take_back(maker)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert await task == 0
 
 
@@ -198,7 +199,7 @@ async def test_a_long_transaction_on_a_table_is_waited_for(pool: Pool) -> None:
         task = asyncio.create_task(bring(pool, more))
         await waiter(pool, "relation")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert await task == 1
     await pool.take_back(reader)
 
@@ -292,7 +293,7 @@ async def use_everything(dsn: str) -> None:
         assert await store.unschedule("s")
         receiver = await store.listen("news")
         await store.notify("news")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG):
             assert await receiver.recv() is not None
         await receiver.aclose()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from streams import FIRST, LAST, PATIENCE, Streams, event, streams
 
 from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
@@ -87,7 +88,7 @@ async def test_an_append_sends_its_texts_when_it_commits(world: Streams) -> None
         await listener.connection.fetch("SELECT 1")
         assert heard.empty()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         assert [await heard.get(), await heard.get()] == ["s1:s", "s1:t"]
 
 

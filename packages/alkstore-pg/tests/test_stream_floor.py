@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from streams import LAST, PATIENCE, Streams, streams
 
 from alkstore_pg import stream
@@ -82,7 +83,7 @@ async def test_an_end_of_the_session_frees_what_it_held_back(world: Streams) -> 
 
     await other.connection.close()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         while await world.seen("s") != [2]:
             await world.sql("SELECT 1 FROM pg_sleep(0.001)")
 

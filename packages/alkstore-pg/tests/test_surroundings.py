@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from timed import extended, pool_of
 
 from alkstore import AlkstoreError, DatabaseError, InvalidArgument
@@ -117,7 +118,7 @@ async def test_who_says_nothing_is_given_up_within_wait_timeout_and_named() -> N
     port = deaf.sockets[0].getsockname()[1]
     async with deaf:
         with pytest.raises(DatabaseError, match=f"no answer from 127.0.0.1:{port} within 0.9 s") as caught:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HUNG):
                 await opened(f"postgresql://ada@127.0.0.1:{port}/app", wait_timeout=0.2)
 
     assert not caught.value.outcome_unknown

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import asyncpg
 import pytest
+from hanging import HUNG
 from pg_engines import Outsider, driver_of, event, free_connections, job, opened, outside, until
 
 from alkstore.engine import Ack, EngineTransaction, JobFilter, NewWake, OffsetSave, Signal, Topic, TopicKind
@@ -98,7 +99,7 @@ async def test_other_stores_are_told_of_a_rollback_that_held_their_readers_back(
 
         await tx.rollback()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await watch.wait()
         assert [found.payload for found in await other.read_events("s", 0, 10)] == [b"before", b"after"]
 
@@ -152,7 +153,7 @@ async def test_a_commit_of_the_applications_own_wakes_whom_it_concerns(engine: P
     await driver_of(tx).execute("COMMIT")
     tx.abandon()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HUNG):
         assert await watch.wait() is Signal.WOKEN
 
 
@@ -324,7 +325,7 @@ async def test_a_deadlock_rolls_one_back_and_the_other_lands(engine: PgEngine, o
 async def test_a_store_of_one_connection_makes_streams_within_its_transaction(dsn: str) -> None:
     async with opened(dsn, pool_size=1) as engine, outside(dsn) as outsider:
         tx = await engine.begin()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HUNG):
             await tx.append_events([event(stream="new")])
             await tx.commit()
 

@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 
 import pytest
+from hanging import HUNG
 from waking import SCHEMA, outsider, pending, quiet, side
 
 from alkstore.engine import Signal, Topic, TopicKind
@@ -21,7 +22,6 @@ EVENTS = Topic(TopicKind.STREAM, "events")
 DOOR = Topic(TopicKind.LOCK, "door")
 SCHEDULES = Topic(TopicKind.SCHEDULE)
 HOUR = 3_600.0
-PATIENCE = 5.0
 WOKEN = [Signal.WOKEN]
 
 
@@ -312,7 +312,7 @@ async def test_a_close_ends_every_wait_and_refuses_new_ones(dsn: str) -> None:
         waiting = asyncio.ensure_future(watch.wait())
         await asyncio.sleep(0)
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HUNG):
             await asyncio.gather(here.wakes.aclose(), here.wakes.aclose())
 
         assert await waiting is Signal.CLOSED

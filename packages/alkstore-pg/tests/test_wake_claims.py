@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from hanging import HUNG
 from waking import pending, quiet, side
 
 from alkstore.engine import Signal, Topic, TopicKind
@@ -10,7 +11,6 @@ from alkstore_pg.wake import FIRST_LOOK, Woken
 
 JOBS = Topic(TopicKind.QUEUE, "jobs")
 EVENTS = Topic(TopicKind.STREAM, "events")
-PATIENCE = 5.0
 WOKEN = [Signal.WOKEN]
 
 
@@ -77,7 +77,7 @@ async def test_a_claim_of_a_queue_that_nobody_watches_leaves_nothing_behind(dsn:
 
 async def test_a_stream_that_is_held_back_is_looked_at_ever_later(dsn: str) -> None:
     loop = asyncio.get_running_loop()
-    async with side(dsn) as here, asyncio.timeout(PATIENCE):
+    async with side(dsn) as here, asyncio.timeout(HUNG):
         watch = await here.wakes.watch(EVENTS)
         pauses = []
         for _ in range(4):

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+from hanging import HUNG
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ JOBS = Topic(TopicKind.QUEUE, "jobs")
 MAIL = Topic(TopicKind.QUEUE, "mail")
 SCHEDULES = Topic(TopicKind.SCHEDULE)
 HOUR = 3_600.0
-PATIENCE = 5.0
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80)
 
@@ -110,7 +110,7 @@ async def test_what_was_held_back_is_told_when_its_window_ends() -> None:
     debounce.owe(Woken(MAIL, 9))
     debounce.owe(Woken(MAIL))
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         await sent.came.wait()
     assert sent.told == [[Woken(JOBS, 5), Woken(MAIL)]]
     await debounce.aclose()
@@ -122,7 +122,7 @@ async def test_what_lands_long_after_its_window_is_told_at_once() -> None:
 
     debounce.owe(Woken(JOBS))  # nothing is known of that window any more
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         await sent.came.wait()
     await debounce.aclose()
 
@@ -170,7 +170,7 @@ async def test_a_close_does_not_wait_for_a_server_that_says_nothing() -> None:
     debounce = Debounce(hang)
     debounce.owe(Woken(JOBS))
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         await debounce.aclose()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -204,7 +204,7 @@ async def test_what_lands_while_others_are_told_is_told_after_them() -> None:
         await goes_on.wait()
 
     debounce = Debounce(send, spacing=HOUR, longest_hold=0.001)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         debounce.owe(Woken(JOBS))
         await sent.came.wait()
         sent.came.clear()

@@ -78,6 +78,9 @@ LEFTOVER_LOOKS: Final = 50
 """Looks at what the case before has left at work, after which the server is told to end it."""
 
 LOOK_AGAIN: Final = 0.002
+LAST_LOOKS: Final = 5_000
+"""Looks after which it cannot be ended: on a busy machine a session takes its time to be gone."""
+
 """Seconds of real time between two of them."""
 
 ROOM_FOR_ALL: Final = 60
@@ -244,7 +247,7 @@ class _Backend:
 
     async def _end_what_is_left(self) -> None:
         """Wait until nobody works any more: a statement of a process that was killed may still land."""
-        for looks in range(2 * LEFTOVER_LOOKS):
+        for looks in range(LAST_LOOKS):
             left = self._outsider.working()
             if not left:
                 return

@@ -28,7 +28,7 @@ MOST: Final = 24
 """Sessions that are kept; a case seldom has more open at once."""
 
 PATIENCE: Final = 1.0
-"""Seconds that a session has to become as new; it takes less than a millisecond."""
+"""Seconds of real time; it takes less than a millisecond."""
 
 PORTS: Final = range(1, 60_000)
 """Names for doors: to the driver they are ports."""
@@ -125,10 +125,12 @@ class Sessions:
 
     Args:
         dsn: The way there, over a Unix socket, without a password.
+        patience: Seconds that a session has to become as new.
     """
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, patience: float = PATIENCE) -> None:
         self._dsn = dsn
+        self._patience = patience
         self._kept: list[_Session] = []
         self._folder = tempfile.mkdtemp(prefix="alkstore-doors-")
         keeper.keep(self._folder)
@@ -169,7 +171,7 @@ class Sessions:
         while self._kept:
             session = self._kept.pop()
             with suppress(OSError):  # it has ended, or is in trouble
-                if _is_as_new(session.socket):
+                if _is_as_new(session.socket, self._patience):
                     return session
             session.socket.close()
         return None
@@ -211,9 +213,9 @@ def _greeting(connection: Connection) -> bytes:
     )
 
 
-def _is_as_new(session: socket.socket) -> bool:
+def _is_as_new(session: socket.socket, patience: float) -> bool:
     """Read the answer that a session has given meanwhile; whether there is nothing beside it."""
-    session.settimeout(PATIENCE)
+    session.settimeout(patience)
     answer = b""
     while not answer.endswith(_message(*_AS_NEW[-1])):
         part = session.recv(65_536)

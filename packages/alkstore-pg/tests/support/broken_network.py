@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import asyncpg
 from every_operation import OPERATIONS, RUNNERS, Contents, Outside, Things, contents
+from hanging import HUNG
 from timed import extended
 
 from alkstore import DatabaseError, LeadershipLost, Store
@@ -27,8 +28,11 @@ __all__ = [
     "until_waiting",
 ]
 
-PATIENCE: Final = 10.0
+PATIENCE: Final = HUNG
 """Seconds after which something that is to end hangs."""
+
+LONGER: Final = 2 * HUNG
+"""Seconds that stores wait for a lock or a server by themselves: what is to end has hung before."""
 
 ENOUGH: Final = 0.05
 """Seconds after which a runner is told to stop."""
@@ -204,7 +208,7 @@ async def trying(place: str, through: str | None = None, **options: Any) -> Asyn
     dsn = through or place
     async with (
         PgStore(extended(place, "application_name=maker")) as maker,
-        PgStore(dsn, **options) as store,
+        PgStore(dsn, **{"wait_timeout": LONGER, **options}) as store,
         outside(place) as outsider,
     ):
         yield Trials(store, outsider, dsn, Trials(maker, outsider, place))

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+from hanging import HUNG
 
 from alkstore_pg.listener import Listener
 from alkstore_pg.session import Row, Schema
@@ -117,7 +118,7 @@ class Server:
             self, tell=self.tell, heard=self.heard.append, reconnected=self.note, report=self.reports.append
         )
         try:
-            async with asyncio.timeout(2 * PATIENCE):
+            async with asyncio.timeout(HUNG):
                 yield it
         finally:
             await it.aclose()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import asyncpg
+from hanging import HUNG
 
 from alkstore.clock import ServerClock
 from alkstore.engine import EngineTransaction, NewEvent, NewJob
@@ -25,7 +26,7 @@ async def opened(
     try:
         yield engine
     finally:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG):
             await engine.aclose()
 
 
@@ -81,7 +82,7 @@ async def outside(dsn: str) -> AsyncIterator[Outsider]:
 
 async def until(look: Callable[[], Any], wanted: object = True) -> None:
     """Look again and again, until what is seen is what is wanted."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HUNG):
         while (seen := await look()) != wanted:
             assert not isinstance(seen, Sequence) or len(seen) < 1_000
             await asyncio.sleep(0.01)

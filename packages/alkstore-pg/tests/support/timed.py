@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from hanging import HUNG
+
 from alkstore.clock import ServerClock
 from alkstore_pg.link import DriverSession, Traffic
 from alkstore_pg.pool import Pool
@@ -49,7 +51,7 @@ class Timed:
     async def run(self, operation: Callable[[Session], Awaitable[T]], now: int | None = None) -> T:
         if now is not None:
             await self.sql("UPDATE {schema}.test_now SET instant = $1", now)
-        async with asyncio.timeout(PATIENCE / 1_000):
+        async with asyncio.timeout(HUNG):
             return await self.pool.run(operation)
 
     async def sql(self, statement: str, *parameters: object) -> list[tuple[object, ...]]:
@@ -112,7 +114,7 @@ class Told:
         """Give all that was notified before this call."""
         await self._at.sql("SELECT pg_notify({channel}, 'end')")
         heard: list[str] = []
-        async with asyncio.timeout(PATIENCE / 1_000):
+        async with asyncio.timeout(HUNG):
             while (text := await self._texts.get()) != "end":
                 heard.append(text)
         return heard

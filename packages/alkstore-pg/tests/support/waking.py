@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
+from hanging import HUNG
 
 from alkstore.engine import NewWake, Signal, Watch
 from alkstore.testing import ManualClock
@@ -17,7 +18,6 @@ from alkstore_pg.wake import Wakes, Woken, notify
 __all__ = ["SCHEMA", "Side", "listener_pids", "options_of", "outsider", "pending", "quiet", "side"]
 
 SCHEMA = 'Mixed "Case"'
-PATIENCE = 5.0
 
 
 def options_of(
@@ -106,7 +106,7 @@ def pending(watch: Watch) -> list[Signal]:
 
 async def quiet(*sides: Side) -> None:
     """Return when everything has been told and heard."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HUNG):
         for each in sides:
             await each.wakes.hear()
         for each in sides:
