@@ -1,6 +1,7 @@
 """The plugin as an author and as an application meet it."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +26,26 @@ kind = "fail"
 reason = "just begun"
 issue = "#1"
 expires = 9999-01-01
+"""
+
+FORGETFUL = """
+from alkstore import Store
+from alkstore_contract_suite.in_process import InProcessColumn
+from alkstore_mem.contract import CAPABILITIES
+from alkstore_mem.engine import MemEngine
+
+class Forgetful(MemEngine):
+    async def list_locks(self):
+        return []
+
+def make_store(clock, source, **options):
+    async def connect():
+        return Forgetful(clock)
+    return Store(connect, name="forgetful", random=source, **options)
+
+def pytest_alkstore_register(registry):
+    registry.register(InProcessColumn(
+        "forgetful", version="0", contract="1.0", capabilities=CAPABILITIES, make_store=make_store))
 """
 
 
@@ -126,6 +147,23 @@ def test_a_failure_that_is_listed_is_shown_as_expected_and_still_red(author: Aut
 
     assert told.returncode == 1
     assert "skeleton  XFAIL  not implemented: insert_jobs: Q-01 plain" in told.stdout
+
+
+def test_the_command_that_a_failure_shows_runs_the_same_case_again(author: Author) -> None:
+    (author.path / "conftest.py").write_text(FORGETFUL, "utf-8")
+    told = author.pytest(
+        *CONTRACT, "--alk-engine", "forgetful", "--alk-row", "LOCK-01", "--alk-mode", "plain"
+    )
+    shown = re.search(r"^  again +(.*)$", told.stdout, re.MULTILINE)
+    assert shown is not None, told.stdout
+
+    again = subprocess.run(
+        shown.group(1), shell=True, cwd=author.path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    promise = "  promise   locks() shows what is held, by whom and how long"
+    assert promise in told.stdout
+    assert (again.returncode, promise in again.stdout) == (1, True), again.stdout + again.stderr
 
 
 def test_rows_are_listed_with_their_modes_without_any_engine(author: Author) -> None:

@@ -93,10 +93,7 @@ def test_a_failure_has_one_layout() -> None:
     assert "  expected  distinct ids" in lines
     assert "  observed  41 twice" in lines
     assert "  timeline  open a | race of 2" in lines
-    assert lines[-1] == (
-        f"  again     pytest --pyargs alkstore_contract_suite --alk-engine toy --alk-row {row.id} "
-        "--alk-mode plain --alk-seed 7"
-    )
+    assert lines[-1] == f"  again     {layout.again(case, 7)}"
 
 
 def test_what_is_not_implemented_takes_one_line() -> None:
