@@ -26,6 +26,7 @@ from alkstore_contract_suite.factory import (
     Unsupported,
 )
 from alkstore_contract_suite.in_process import InProcessColumn, InProcessFactory
+from alkstore_contract_suite.outcome import Status
 from alkstore_contract_suite.plan import Selection
 from alkstore_contract_suite.session import Session
 from alkstore_contract_suite.single_file import SingleFileColumn
@@ -184,6 +185,15 @@ class BreaksWhatIsNotThere(OnAFile):
         return nullcontext()
 
 
+class CountsNothing(OnAFile):
+    """Has no `footprint`."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "footprint":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
 def elsewhere(factory: OnAFile) -> Path:
     """Give a folder for another file, which ends with the scope."""
     other = factory.path.parent.with_name(f"{factory.path.parent.name}-other")
@@ -282,6 +292,17 @@ def test_a_capability_that_is_kept_quiet_makes_the_harness_untrustworthy(
 
     assert verdict is Verdict.NOT_TRUSTWORTHY
     assert failed["FACTORY-12"]
+
+
+def test_what_nobody_counts_is_not_said_to_be_flat() -> None:
+    known = [row for row in rows.registered() if row.id == "DUR-13"]
+    column = on_a_file(CountsNothing)
+    with closing(Backends("test")) as backends:
+        session = Session([column], known, backends, selection=Selection(), seed=None, expectations={})
+        found = {(outcome.status, outcome.reason) for outcome in map(session.run, session.wanted)}
+
+    advice = "the factory of an engine with 'durable' must have footprint()"
+    assert found == {(Status.INCONCLUSIVE, advice)}
 
 
 def test_every_row_about_factories_is_failed_by_a_broken_one() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import HUNG
 
 from alkstore import InvalidName
 from alkstore_contract_suite import rows
@@ -29,9 +30,6 @@ from alkstore_contract_suite.running import Limits, run
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
 FOLDER = Path(__file__).parent / "processes"
-
-GONE_WITHIN = 10
-"""Seconds within which a process that is to end must have ended."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +78,7 @@ def outcome_of(
         hints="",
         function=body,
     )
-    limits = Limits(case=5, soon=2)
+    limits = Limits(case=HUNG, soon=HUNG)
     return run(Backend(), Case(row, "standin", "process"), seed=0, limits=limits, processes=processes)
 
 
@@ -144,6 +142,26 @@ async def test_a_function_that_a_child_cannot_import_is_an_error_at_once(ctx: Co
         await child.run(local)
 
 
+async def test_arms_overlap_by_when_their_processes_worked_not_by_how_long_they_were_waited_for(
+    ctx: Context, standin: Any
+) -> None:
+    one, other = await ctx.processes(2)
+    has_ended = asyncio.Event()
+
+    async def first() -> None:
+        await one.run(standin.pid)
+        has_ended.set()
+
+    async def second() -> None:
+        await has_ended.wait()
+        await other.run(standin.pid)
+
+    await ctx.race(first(), second())
+
+    (unraced,) = ctx.unraced
+    assert str(unraced) == "0 of 2 in the race overlapped another one, at least 2 must"
+
+
 async def test_a_cancellation_is_passed_on(ctx: Context, standin: Any) -> None:
     child = await ctx.process()
     task = child.start(standin.for_ever)
@@ -203,10 +221,10 @@ async def test_what_a_child_told_is_heard_though_it_was_asked_for_more_after_its
     assert await child.hear() == "begun"
     child.tell("asked")
     # Blocking on purpose: the case's loop is to be late, as on a busy machine.
-    assert select.select([child._forked.channel], [], [], GONE_WITHIN)[0]
+    assert select.select([child._forked.channel], [], [], HUNG)[0]
     end = os.pidfd_open(child.pid)
     os.kill(child.pid, signal.SIGKILL)
-    assert select.select([end], [], [], GONE_WITHIN)[0]
+    assert select.select([end], [], [], HUNG)[0]
     os.close(end)
 
     child.tell("too late")
@@ -374,7 +392,7 @@ def test_no_process_outlives_a_test_process_that_was_killed() -> None:
 
     assert len(ends) == 3
     for end in ends:
-        ready, _, _ = select.select([end], [], [], GONE_WITHIN)
+        ready, _, _ = select.select([end], [], [], HUNG)
         os.close(end)
         assert ready == [end]
 

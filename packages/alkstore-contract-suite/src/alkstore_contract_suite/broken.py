@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Final, Protocol, TypeAlias, cast
 
 from alkstore_contract_suite.backends import Backends
+from alkstore_contract_suite.claims import Claims
 from alkstore_contract_suite.factory import EngineColumn, StoreFactory
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case, Selection, plan, settled
@@ -200,7 +201,14 @@ def _run(backends: Backends, column: EngineColumn, case: Case, seed: int, limits
     backend = backends.of(column)
     try:
         with _interrupted(MOST_LIMITS * limits.case):
-            return run(backend, case, seed=seed, limits=limits, processes=backends.processes)
+            return run(
+                backend,
+                case,
+                seed=seed,
+                limits=limits,
+                processes=backends.processes,
+                claims=Claims.of(column),
+            )
     except LoopKept as error:
         return Outcome(status=Status.FAIL, reason=str(error))
 

@@ -14,6 +14,7 @@ import pickle
 import socket
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Coroutine
@@ -188,8 +189,10 @@ class _Serving:
         function: Callable[..., Coroutine[Any, Any, object]],
         args: tuple[Any, ...],
         named: dict[str, Any],
-    ) -> object:
-        return await function(self._store, *args, **named)
+    ) -> tuple[object, int, int]:
+        begun = time.monotonic_ns()
+        result = await function(self._store, *args, **named)
+        return result, begun, time.monotonic_ns()
 
     async def _do_stop(self) -> None:
         me = asyncio.current_task()

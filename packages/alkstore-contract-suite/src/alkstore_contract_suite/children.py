@@ -14,6 +14,7 @@ from alkstore_contract_suite.factory import StoreFactory
 from alkstore_contract_suite.fork_server import NUMBER
 from alkstore_contract_suite.frames import framed, read_frame
 from alkstore_contract_suite.processes import LIMIT, Forked, ProcessDied, Processes
+from alkstore_contract_suite.racing import worked
 
 __all__ = ["Child", "ChildError", "Children", "Killed"]
 
@@ -144,7 +145,9 @@ class Child:
             Killed: The case ended the process meanwhile.
             ProcessDied: It ended by itself.
         """
-        result: T = await self._ask("run", function, args, named)
+        result: T
+        result, begun, ended = await self._ask("run", function, args, named)
+        worked(begun, ended)
         return result
 
     def start(

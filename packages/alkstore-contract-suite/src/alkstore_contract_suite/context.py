@@ -11,10 +11,11 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 from alkstore import Store
 from alkstore_contract_suite.child import hold
 from alkstore_contract_suite.children import Child, Children
+from alkstore_contract_suite.claims import UNSAID, Claims
 from alkstore_contract_suite.factory import Crash, StoreFactory
-from alkstore_contract_suite.failure import ContractFailure, Inconclusive, shown
+from alkstore_contract_suite.failure import ContractFailure, Inconclusive, NotRaced, shown
 from alkstore_contract_suite.processes import ProcessDied, Processes
-from alkstore_contract_suite.racing import Worker, race, race_workers
+from alkstore_contract_suite.racing import Arm, Worker, overlapped, race, race_workers
 
 __all__ = ["MICRO", "Context", "Refusal"]
 
@@ -41,11 +42,13 @@ class Context:
         kills: How many processes to kill, in the row that does nothing else.
         random: Randomness that the run's seed and the case's name decide.
         factory: The author's factory, for rows about faults, SQL and schemas.
+        claims: What the author's column says of the engine.
         timeline: What happened so far, in order, for the report.
         choices: Which of several allowed results the engine took, by promise.
         failures: Every promise that was not kept, also those whose error the engine swallowed in a callback.
         missing: What background tasks met that is not implemented; it ends the case.
         deaths: Child processes that ended without having been told to; that ends the case too.
+        unraced: Races in which nothing overlapped; without a failure they are what became of the case.
         leaks: What child processes left behind.
     """
 
@@ -58,8 +61,10 @@ class Context:
         soon: float = SOON,
         kills: int = KILLS,
         processes: Processes | None = None,
+        claims: Claims = UNSAID,
     ) -> None:
         self.factory = factory
+        self.claims = claims
         self.mode = mode
         self.kills = kills
         self.random = random
@@ -68,6 +73,7 @@ class Context:
         self.failures: list[ContractFailure] = []
         self.missing: list[NotImplementedError] = []
         self.deaths: list[ProcessDied] = []
+        self.unraced: list[NotRaced] = []
         self.leaks: list[str] = []
         self._body: asyncio.Task[Any] | None = None
         self._soon = soon
@@ -189,9 +195,19 @@ class Context:
             raise
 
     async def race(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
-        """Run all at once, none continuing before all have begun; gives the results in order."""
+        """Run all at once, none continuing before all have begun; gives the results in order.
+
+        If no two of them overlapped the case cannot pass: unless it fails it is INCONCLUSIVE at its end.
+        """
         self.note(f"race of {len(coroutines)}")
-        return await race(coroutines)
+        arms = [Arm() for _ in coroutines]
+        results = await race(coroutines, arms)
+        try:
+            self.note(overlapped(arms))
+        except NotRaced as error:
+            # Not at once: what is wrong with the results is worse.
+            self.unraced.append(error)
+        return results
 
     async def race_workers(self, workers: Sequence[Worker[T]]) -> list[T]:
         """Race workers; each gets ``step``, to await between its operations. Too little overlap is INCONCLUSIVE."""

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from alkstore import Store, Tx
+from alkstore.hookspecs import EngineRegistration
 
 __all__ = [
     "Available",
@@ -28,6 +29,7 @@ __all__ = [
     "Inspected",
     "Missing",
     "Planned",
+    "Registered",
     "Remote",
     "Shares",
     "StoreFactory",
@@ -240,6 +242,14 @@ class EngineColumn(Protocol):
 
     def backend(self, worker: str) -> AbstractAsyncContextManager[Backend]:
         """Start what the cases share; ``worker`` tells parallel test processes apart."""
+
+
+@runtime_checkable
+class Registered(Protocol):
+    """A column that gives what the engine's distribution says of itself; an extra of an `EngineColumn`. Rows: VER-02."""
+
+    def registration(self) -> EngineRegistration | None:
+        """Give what the hook ``alkstore_engine`` gives, for stores opened as this column opens them; None if it is not known."""
 
 
 @runtime_checkable

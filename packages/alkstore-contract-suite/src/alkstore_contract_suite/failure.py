@@ -4,7 +4,7 @@ import reprlib
 import traceback
 from typing import Final
 
-__all__ = ["ContractFailure", "Inconclusive", "missing", "shown"]
+__all__ = ["ContractFailure", "Inconclusive", "NotRaced", "missing", "shown"]
 
 SHOWN_CHARACTERS: Final = 400
 """How much of a value a report shows; a payload of a mebibyte would bury the promise."""
@@ -41,6 +41,10 @@ class ContractFailure(AssertionError):
 
 class Inconclusive(Exception):
     """The case could not show what it is there to show, so it is neither passed nor failed."""
+
+
+class NotRaced(Inconclusive):
+    """What was to happen at the same time happened one after the other; another try may go otherwise."""
 
 
 def missing(error: BaseException | None) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from alkstore import Store
+from alkstore.hookspecs import EngineRegistration
 from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import (
     Available,
@@ -104,6 +105,7 @@ class InProcessColumn:
         capabilities: Something for every word of `row.CAPABILITIES`.
         make_store: Gives an unopened store on a clock, a random source and keyword options.
         omitted: Ids of rows that the engine cannot express, each with a reason.
+        registration: The hook ``alkstore_engine``; without it nobody can see whether it says what the column says (VER-02).
     """
 
     clock = ClockMode.INJECTED
@@ -117,16 +119,21 @@ class InProcessColumn:
         capabilities: Mapping[str, Capability],
         make_store: MakeStore,
         omitted: Mapping[str, str] | None = None,
+        registration: Callable[[], EngineRegistration] | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.contract = contract
         self.capabilities = capabilities
         self.omitted = omitted or {}
+        self._registration = registration
         self._make_store = make_store
 
     def available(self) -> Available:
         return Available()
+
+    def registration(self) -> EngineRegistration | None:
+        return self._registration() if self._registration is not None else None
 
     @asynccontextmanager
     async def backend(self, worker: str) -> AsyncIterator[Backend]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from alkstore_contract_suite.backends import Backends
+from alkstore_contract_suite.claims import Claims
 from alkstore_contract_suite.expectations import Expectation
 from alkstore_contract_suite.factory import EngineColumn, Supported
 from alkstore_contract_suite.outcome import Outcome, Status
@@ -102,7 +103,14 @@ class Session:
         limits = replace(self._limits, runs=self._limits.runs or _runs(column))
         if case.row.id in column.omitted:
             limits = replace(limits, soon=min(limits.soon, SOON_IF_OMITTED))
-        outcome = run(backends.of(column), case, seed=self.seed, limits=limits, processes=processes)
+        outcome = run(
+            backends.of(column),
+            case,
+            seed=self.seed,
+            limits=limits,
+            processes=processes,
+            claims=Claims.of(column),
+        )
         if case.row.id in column.omitted and outcome.status is not Status.PASS:
             return Outcome(status=Status.NOT_APPLICABLE, reason=column.omitted[case.row.id])
         return outcome

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from alkstore import Closed, Store
+from alkstore.hookspecs import EngineRegistration
 from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import (
     Available,
@@ -246,6 +247,7 @@ class SingleFileColumn:
         capabilities: Something for every word of `row.CAPABILITIES`.
         factory: The author's class.
         omitted: Ids of rows that the engine cannot express, each with a reason.
+        registration: The hook ``alkstore_engine``; without it nobody can see whether it says what the column says (VER-02).
         available: Says whether the engine can run here; it always can by default.
         storage: What the file is one of, with its version, for the report.
     """
@@ -261,6 +263,7 @@ class SingleFileColumn:
         capabilities: Mapping[str, Capability],
         factory: MakeFactory,
         omitted: Mapping[str, str] | None = None,
+        registration: Callable[[], EngineRegistration] | None = None,
         available: Callable[[], Available | Missing] = Available,
         storage: str = "",
     ) -> None:
@@ -269,12 +272,16 @@ class SingleFileColumn:
         self.contract = contract
         self.capabilities = capabilities
         self.omitted = omitted or {}
+        self._registration = registration
         self.available = available
         self._factory = factory
         self._storage = storage
 
     def storage(self) -> str:
         return self._storage
+
+    def registration(self) -> EngineRegistration | None:
+        return self._registration() if self._registration is not None else None
 
     @asynccontextmanager
     async def backend(self, worker: str) -> AsyncIterator[Backend]:

@@ -1,12 +1,15 @@
 """Engines whose lists are wrong, or do more than look, and a core of other versions; each in exactly one way."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from mutant import Patch, mutant
 
 import alkstore
 from alkstore import JobHandle, Queue, QueueStats, Store
 from alkstore.engine import JobCounts, JobFilter, JobRecord, LockRecord, Names
+from alkstore_mem import engine as mem_engine
 from alkstore_mem.engine import MemEngine
 
 
@@ -70,6 +73,23 @@ def core_of_another_contract(patch: Patch) -> None:
 def a_store_tells_its_engine(patch: Patch) -> None:
     Store.engine_name = "mem"  # type: ignore[attr-defined]  # a new name, which the patch only knows how to replace
     patch._undo.callback(delattr, Store, "engine_name")
+
+
+def _registered(patch: Patch, **changed: Any) -> None:
+    registration = mem_engine.alkstore_engine()
+    patch.attribute(mem_engine, "alkstore_engine", lambda: replace(registration, **changed))
+
+
+@mutant("a-registration-hides-a-capability", kills="VER-02")
+def a_registration_hides_a_capability(patch: Patch) -> None:
+    _registered(
+        patch, capabilities={**mem_engine.alkstore_engine().capabilities, "listen": "not to be spoken of"}
+    )
+
+
+@mutant("a-registration-omits-a-row-of-its-own", kills="VER-02")
+def a_registration_omits_a_row_of_its_own(patch: Patch) -> None:
+    _registered(patch, omitted={**mem_engine.OMITTED, "Q-09": "nobody will look"})
 
 
 @mutant("values-can-be-changed", kills="VER-03")

@@ -14,7 +14,7 @@ from alkstore_contract_suite.factory import Backend, Capability, StoreFactory, S
 from alkstore_contract_suite.in_process import InProcessColumn, InProcessFactory, MakeStore
 from alkstore_contract_suite.registry import Registrar
 from alkstore_mem import MemStore
-from alkstore_mem.engine import OMITTED
+from alkstore_mem.engine import OMITTED, alkstore_engine
 
 if TYPE_CHECKING:
     from alkstore_contract_suite.rows._joining import Application
@@ -53,6 +53,7 @@ def register(registry: Registrar) -> None:
             capabilities=CAPABILITIES,
             make_store=make_store,
             omitted=OMITTED,
+            registration=alkstore_engine,
         )
     )
 

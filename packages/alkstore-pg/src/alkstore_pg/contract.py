@@ -9,11 +9,12 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
 import alkstore
+from alkstore.hookspecs import EngineRegistration
 from alkstore_contract_suite.factory import (
     Available,
     Backend,
@@ -33,7 +34,7 @@ from alkstore_pg.contract_server import Server
 from alkstore_pg.contract_sessions import Sessions
 from alkstore_pg.contract_store import SuiteClock
 from alkstore_pg.engine import OMITTED, PgEngine
-from alkstore_pg.store import PgStore
+from alkstore_pg.store import PgStore, alkstore_engine
 
 __all__ = [
     "CAPABILITIES",
@@ -77,10 +78,10 @@ _POLLING: Final[Mapping[str, Capability]] = {
 LEFTOVER_LOOKS: Final = 50
 """Looks at what the case before has left at work, after which the server is told to end it."""
 
-LOOK_AGAIN: Final = 0.002
 LAST_LOOKS: Final = 5_000
 """Looks after which it cannot be ended: on a busy machine a session takes its time to be gone."""
 
+LOOK_AGAIN: Final = 0.002
 """Seconds of real time between two of them."""
 
 ROOM_FOR_ALL: Final = 60
@@ -164,6 +165,18 @@ class PgColumn:
         version = contract_server.chosen(_version())
         pooled = ", PgBouncer" if self._kind.is_pooled else ""
         return f"PostgreSQL {version}{pooled}" if version else ""
+
+    def registration(self) -> EngineRegistration:
+        """Give what is said of the engine, but for what stores give up that are opened as this column opens them."""
+        said = alkstore_engine()
+        given_up = {
+            word: known.reason
+            for word, known in self.capabilities.items()
+            if word in said.capabilities
+            and known is not CAPABILITIES[word]
+            and isinstance(known, Unsupported)
+        }
+        return replace(said, capabilities={**said.capabilities, **given_up})
 
     @contextmanager
     def shared(self) -> Iterator[None]:

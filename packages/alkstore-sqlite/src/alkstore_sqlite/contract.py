@@ -19,7 +19,7 @@ from alkstore_contract_suite.single_file import SingleFileColumn, SingleFileFact
 from alkstore_sqlite import contract_faults
 from alkstore_sqlite.connection import Connection, Patience, Wait
 from alkstore_sqlite.contract_faults import outsider
-from alkstore_sqlite.engine import OMITTED, SqliteEngine, SqliteStore
+from alkstore_sqlite.engine import OMITTED, SqliteEngine, SqliteStore, alkstore_engine
 from alkstore_sqlite.schema import migrate
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def register(registry: Registrar) -> None:
             capabilities=CAPABILITIES,
             factory=SqliteFactory,
             omitted=OMITTED,
+            registration=alkstore_engine,
             storage=f"SQLite {sqlite3.sqlite_version}",
         )
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from alkstore import Store
 from alkstore_contract_suite.child import hold, tell
 from alkstore_contract_suite.context import Context
+from alkstore_contract_suite.failure import NotRaced
 from alkstore_contract_suite.histories import linear
 from alkstore_contract_suite.histories.call import Call, Note, Noted, calls
 from alkstore_contract_suite.racing import LEAST_OVERLAP, overlapping
@@ -96,7 +97,7 @@ def overlapped(ctx: Context, found: Sequence[Call]) -> None:
     count = overlapping(order)
     ctx.note(f"{len(found)} calls of {len(names)} workers, {count} of them overlapped")
     if count < LEAST_OVERLAP:
-        ctx.skip_inconclusive(f"{count} of {len(names)} workers overlapped another one")
+        raise NotRaced(f"{count} of {len(names)} workers overlapped another one")
 
 
 def adds_up(ctx: Context, faults: Sequence[str], promise: str) -> None:

@@ -11,6 +11,7 @@ from alkstore import JobHandle, Store
 from alkstore_contract_suite.child import hold, tell
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.factory import Inspected
+from alkstore_contract_suite.failure import NotRaced
 from alkstore_contract_suite.racing import LEAST_OVERLAP, overlapping
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ def overlapped(ctx: Context, parts: Sequence[Sequence[int]]) -> None:
     found = overlapping([owners[number] for number in sorted(owners)])
     ctx.note(f"{found} of {len(parts)} processes overlapped, doing {[len(part) for part in parts]}")
     if found < LEAST_OVERLAP:
-        ctx.skip_inconclusive(f"{found} of {len(parts)} processes overlapped another one")
+        raise NotRaced(f"{found} of {len(parts)} processes overlapped another one")
 
 
 async def give_way() -> None:

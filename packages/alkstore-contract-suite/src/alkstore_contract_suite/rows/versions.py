@@ -9,6 +9,7 @@ from typing import Any, Final
 import alkstore
 from alkstore import EnqueueOpts, JobHandle, Outbox, Queue, ScheduleOpts, Store, Stream, Tx
 from alkstore_contract_suite import CONTRACT_VERSION
+from alkstore_contract_suite.claims import is_claimed
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._entry_points import SPEC
@@ -46,6 +47,9 @@ OPTIONS: Final[Mapping[tuple[type, str], tuple[str, ...]]] = {
 }
 """What stands behind the star, for every operation that has options."""
 
+REGISTERED: Final = ("durable", "multi_process", "sql", "listen", "reconnects", "notify_limit")
+"""The capabilities that every registration names; what else it names is compared too."""
+
 
 @row(
     "VER-01",
@@ -69,6 +73,28 @@ async def a_store_tells_nothing_of_its_engine(ctx: Context) -> None:
     found = [name for name in public if any(word in name.lower() for word in words)]
     ctx.expect(found, [], "a store has no capability query")
     ctx.that({"queue", "begin_tx", "aclose"} <= set(public), "a store has its operations", observed=public)
+
+
+@row(
+    "VER-02",
+    text="A registration names the engine's contract, its capabilities, and a reason for each omitted row.",
+    oracle="the registration beside the column: version, capability by capability, row by row",
+    kills=("a-registration-hides-a-capability", "a-registration-omits-a-row-of-its-own"),
+    hints="the column gives the hook's answer by `registration()`; the ready columns take it as an argument",
+)
+async def the_registration_says_what_the_column_says(ctx: Context) -> None:
+    claims, registered = ctx.claims, ctx.claims.registration
+    if registered is None:
+        ctx.skip_inconclusive("the column must give the engine's registration()")
+    ctx.expect(registered.contract_version, claims.contract, "the registration names the column's contract")
+    unnamed = [word for word in REGISTERED if word not in registered.capabilities]
+    ctx.expect(unnamed, [], "the registration names every capability")
+    said = {word: is_claimed(value) for word, value in registered.capabilities.items()}
+    ctx.expect(said, {word: claims.has(word) for word in said}, "it has the capabilities that the column has")
+    ctx.expect(registered.durable, claims.has("durable"), "it is as durable as the column is")
+    ctx.expect(sorted(registered.omitted), sorted(claims.omitted), "it omits the rows that the column omits")
+    unreasoned = [id for id, reason in registered.omitted.items() if not reason.strip()]
+    ctx.expect(unreasoned, [], "each omitted row has a reason")
 
 
 @row(
