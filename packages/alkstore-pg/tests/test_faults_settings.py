@@ -8,7 +8,7 @@ from broken_network import PATIENCE, backends, begun, everything_locked, gone, o
 from every_operation import OPERATIONS, RUNNERS
 
 from alkstore import DatabaseError
-from alkstore_pg.contract_dsn import address, database, on_database
+from alkstore_pg.contract_dsn import database, on_database
 from alkstore_pg.contract_proxy import Proxy
 from alkstore_pg.contract_server import Server, available
 from alkstore_pg.store import PgStore
@@ -155,7 +155,7 @@ async def test_a_standby_takes_no_writes_and_a_store_that_meets_one_goes_on_when
         await store.queue("q").enqueue("before")
         await store.stream("s").publish("before")
         await replayed(primary, other)
-        proxy.target = address(other.dsn)
+        proxy.lead_to(other.dsn)
         proxy.cut()
         with pytest.raises(DatabaseError, match="it is a standby"):
             _ = await PgStore(other.dsn)

@@ -2,12 +2,9 @@
 
 import asyncio
 import functools
-import random
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
-from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, cast
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -15,29 +12,16 @@ from redis.exceptions import RedisError
 import alkstore
 from alkstore import Store
 from alkstore.clock import ServerClock
-from alkstore.numbers import duration, shift, to_datetime
-from alkstore.testing import ManualClock
-from alkstore_contract_suite.factory import (
-    Available,
-    Backend,
-    Business,
-    Capability,
-    ClockMode,
-    Crash,
-    Fault,
-    Missing,
-    Remote,
-    StoreFactory,
-    Supported,
-    Unsupported,
-)
+from alkstore_contract_suite.factory import Capability, Fault, StoreFactory, Supported, Unsupported
+from alkstore_contract_suite.proxy import Proxy
 from alkstore_contract_suite.registry import Registrar
+from alkstore_contract_suite.server import ServerColumn, ServerFactory, SuiteClock, moves_of, rest_of
 from alkstore_redis.contract_server import Server, available
-from alkstore_redis.engine import OMITTED, RedisEngine, RedisStore
+from alkstore_redis.engine import OMITTED, RedisEngine, RedisStore, alkstore_engine
 from alkstore_redis.operation import text
 from alkstore_redis.wake import RedisLine
 
-__all__ = ["CAPABILITIES", "RedisColumn", "RedisFactory", "register"]
+__all__ = ["CAPABILITIES", "RedisFactory", "register"]
 
 NO_SQL: Final = Unsupported(
     "there is no SQL: a transaction is sent at its commit, so nothing can be joined to it"
@@ -61,11 +45,8 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
     "poll_only": Unsupported("there is no polling-only mode"),
 }
 
-T = TypeVar("T")
-
 PREFIX: Final = "{alkstore}:"
-MOST_ROUNDS: Final = 1_000
-"""Rounds of looking after which stores that still do something wake each other for ever."""
+
 SHORT: Final = 0.001
 """Seconds of real time between two looks at something that tells nobody when it changes."""
 
@@ -76,14 +57,6 @@ local lands = ARGV[1] == 'commit' or ARGV[3] == '' and ({ insert_jobs = 1, settl
 if lands and redis.call('EXISTS', KEYS[1] .. 'broken') == 1 then return { err = 'ERR no commit lands' } end
 """
 """What is the server's time to the suite's stores; and commits fail if the suite says so."""
-
-
-class SuiteClock(ManualClock):
-    """The server's clock as a process knows it, while the suite moves both."""
-
-    async def learn(self, answer: Awaitable[T], told: Callable[[T], int | None]) -> T:
-        """Await an answer."""
-        return await answer
 
 
 class SuiteStore(RedisStore):
@@ -98,142 +71,71 @@ class SuiteStore(RedisStore):
 
 def register(registry: Registrar) -> None:
     """Register the column; the entry point ``alkstore.contract_engines`` names this function."""
-    registry.register(RedisColumn())
+    registry.register(
+        ServerColumn(
+            "redis",
+            version=alkstore.__version__,
+            contract="1.0",
+            capabilities=CAPABILITIES,
+            server=Server,
+            factory=RedisFactory,
+            available=available,
+            omitted=OMITTED,
+            registration=alkstore_engine,
+        )
+    )
 
 
-class RedisColumn:
-    """Stores on a server that each test process starts for itself."""
+class RedisFactory(ServerFactory[Server]):
+    """Stores on one server."""
 
-    name = "redis"
-    version = alkstore.__version__
-    contract = "1.0"
-    clock = ClockMode.SERVER
-    capabilities = CAPABILITIES
-    omitted = OMITTED
+    def __init__(self, url: str, seed: str, server: Server | None = None) -> None:
+        super().__init__(url, seed, server)
+        self.redis: Any = server.redis if server is not None else Redis.from_url(url)
 
-    def available(self) -> Available | Missing:
-        advice = available()
-        return Available() if advice is None else Missing(advice)
+    def make_store(self, **options: Any) -> Store:
+        return SuiteStore(self.url, self.clock, random=self.random, **options)
 
-    @asynccontextmanager
-    async def backend(self, worker: str) -> AsyncIterator[Backend]:
-        with Server() as server:
-            yield _Backend(server)
+    async def set_clock(self, now: int) -> None:
+        with suppress(RedisError):  # away: it is told when it comes back
+            self.redis.ping()  # what a process sent that was killed belongs to before the jump
+            self.redis.set(PREFIX + "clock", text(now))
 
+    async def empty(self) -> None:
+        self.redis.flushall()
 
-class _Backend:
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    @asynccontextmanager
-    async def scope(self, case: str) -> AsyncIterator[StoreFactory]:
-        with ExitStack() as stack:
-            factory = RedisFactory(self._server.url, self._server.redis, case, self._server, stack)
-            await factory.blank()
-            yield factory
-
-
-class RedisFactory:
-    """Stores on one server; without it in a child process, which neither moves the server's time nor breaks it."""
-
-    def __init__(
-        self,
-        url: str,
-        redis: Any,
-        seed: str,
-        server: Server | None = None,
-        stack: ExitStack | None = None,
-    ) -> None:
-        self.clock = SuiteClock()
-        self._url = url
-        self.redis = redis
-        self._seed = seed
-        self.server = server
-        self._stack = stack
-        self._random = random.Random(seed)
-        # Weak, or a store that a row dropped would never be collected.
-        self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
-
-    # ------------------------------------------------------------ stores
-
-    async def open(self, instance: str = "a") -> Store:
-        return await self.open_with()
-
-    async def open_with(self, **options: Any) -> Store:
-        store = SuiteStore(self._url, self.clock, random=self._random, **options)
-        _ = await store
-        self._stores.add(store)
-        return store
-
-    async def reopen(self, store: Store) -> Store:
-        await store.aclose()
-        return await self.open()
-
-    async def crash(self, store: Store, kind: Crash) -> None:
-        """Cut a store off, as the network or the end of its process does: nothing that its close does gets through."""
-        engine = cast(RedisEngine, store._engine)
+    async def cut(self, store: Store) -> None:
+        engine = engine_of(store)
         pool = engine._pool
         pool.connection_kwargs["path"] = "/gone"
         await engine.listener.aclose()
         await pool.disconnect(inuse_connections=True)
         pool.reset()  # type: ignore[no-untyped-call]  # each connection knows its own path
-        await store.aclose()
 
-    async def blank(self) -> None:
-        self.redis.flushall()
-        self.set_clock(self.clock.now())
+    def moves(self, store: Store) -> tuple[int, ...]:
+        return moves_of(engine_of(store).calls, engine_of(store).listener)
 
-    def set_clock(self, to: int) -> None:
-        with suppress(RedisError):  # away: it is told when it comes back
-            self.redis.ping()  # what a process sent that was killed belongs to before the jump
-            self.redis.set(PREFIX + "clock", text(to))
+    async def rest(self, store: Store) -> None:
+        await rest_of(engine_of(store).calls, engine_of(store).listener)
 
-    # ------------------------------------------------------------ time
+    @asynccontextmanager
+    async def disturbances(self) -> AsyncIterator[Mapping[str, Callable[[], Awaitable[None]]]]:
+        server = cast(Server, self.server)
+        async with Proxy(server.folder / "socket") as proxy:
 
-    async def advance(self, seconds: float) -> None:
-        to = shift(self.clock.now(), duration(seconds, "seconds"))
-        if self.server is not None:
-            self.set_clock(to)
-        await self.clock.set(to_datetime(to))
-        await self.settle()
+            async def cut() -> None:
+                proxy.cut()
 
-    async def now(self) -> datetime:
-        return self.clock.datetime
+            async def restart() -> None:
+                server.stop()
+                await asyncio.to_thread(server.start)
+                await self.set_clock(self.clock.now())
 
-    async def settle(self) -> None:
-        for _ in range(MOST_ROUNDS):
-            before = self._moves()
-            await self.clock.settle()
-            for engine in self._engines():
-                while engine.calls.in_hand:  # noqa: ASYNC110  # an engine needs no event for it but for this
-                    await asyncio.sleep(SHORT)
-                await engine.listener.hear()
-            await self.clock.settle()
-            if self._moves() == before:
-                return
-        raise RuntimeError(f"stores did not come to rest in {MOST_ROUNDS} rounds of looking")
-
-    def _engines(self) -> list[RedisEngine]:
-        return [cast(RedisEngine, store._engine) for store in self._stores if store._state == "open"]
-
-    def _moves(self) -> list[tuple[int, int, int]]:
-        return [(each.calls.in_hand, each.calls.done, each.listener.heard) for each in self._engines()]
-
-    # ------------------------------------------------------------ what not every engine has
-
-    def remote(self) -> Remote:
-        return functools.partial(_elsewhere, self._url, self._seed)
-
-    def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
-        if kind not in _FAULTS:
-            return Unsupported(f"there is nothing of which {kind.value!r} could be said")
-        return _FAULTS[kind](self, cast(RedisEngine, store._engine))
-
-    def business(self) -> Business | None:
-        return None
-
-    async def foreign_schema(self, newer: bool) -> None:
-        raise RuntimeError("there is no schema; rows about schemas need 'migrations'")
+            self.way = "redis://{}:{}".format(*proxy.address)
+            try:
+                yield {"network cut": cut, "server restart": restart}
+            finally:
+                self.way = self.url
 
     async def alter(self) -> None:
         """Do what an administrator may do under open stores."""
@@ -241,14 +143,11 @@ class RedisFactory:
         with suppress(RedisError):  # one is under way
             self.redis.bgrewriteaof()
 
-    async def dump_restore(self) -> StoreFactory | None:
-        there = cast(ExitStack, self._stack).enter_context(Server())
+    async def dump_restore(self) -> StoreFactory:
+        there = self.kept.enter_context(Server())
         for key in self.redis.scan_iter():
             there.redis.restore(key, 0, self.redis.dump(key) or b"")
-        return RedisFactory(there.url, there.redis, self._seed, there, self._stack)
-
-    def outside(self, channel: str) -> AsyncIterator[bytes] | None:
-        return None
+        return RedisFactory(there.url, self._seed, there)
 
     async def footprint(self) -> int:
         """Count the keys and their members (DUR-13)."""
@@ -256,12 +155,13 @@ class RedisFactory:
         return sum(int(count.get(self.redis.type(key), lambda _: 1)(key)) for key in self.redis.scan_iter())
 
 
-def _elsewhere(url: str, seed: str, process: str) -> StoreFactory:
-    return RedisFactory(url, Redis.from_url(url), f"{seed}/{process}")
+def engine_of(store: Store) -> RedisEngine:
+    """Give the engine of a store that is open."""
+    return cast(RedisEngine, store._engine)
 
 
 @asynccontextmanager
-async def _configured(name: str, value: str, on: RedisFactory, engine: RedisEngine) -> AsyncIterator[None]:
+async def _configured(name: str, value: str, on: RedisFactory, store: Store) -> AsyncIterator[None]:
     before = on.redis.config_get(name)[name]
     on.redis.config_set(name, value)
     try:
@@ -271,7 +171,7 @@ async def _configured(name: str, value: str, on: RedisFactory, engine: RedisEngi
 
 
 @asynccontextmanager
-async def _no_commit_lands(on: RedisFactory, engine: RedisEngine) -> AsyncIterator[None]:
+async def _no_commit_lands(on: RedisFactory, store: Store) -> AsyncIterator[None]:
     on.redis.set(PREFIX + "broken", 1)
     try:
         yield
@@ -280,36 +180,36 @@ async def _no_commit_lands(on: RedisFactory, engine: RedisEngine) -> AsyncIterat
 
 
 @asynccontextmanager
-async def _away(on: RedisFactory, engine: RedisEngine) -> AsyncIterator[None]:
+async def _away(on: RedisFactory, store: Store) -> AsyncIterator[None]:
     server = cast(Server, on.server)
     server.stop()
     try:
         yield
     finally:
         server.start()
-        on.set_clock(on.clock.now())
+        await on.set_clock(on.clock.now())
 
 
-async def _connection(engine: RedisEngine) -> Any:
-    while engine.listener.line is None:  # noqa: ASYNC110
+async def _connection(store: Store) -> Any:
+    listener = engine_of(store).listener
+    while listener.line is None:  # noqa: ASYNC110
         await asyncio.sleep(SHORT)
-    return cast(RedisLine, engine.listener.line).connection
+    return cast(RedisLine, listener.line).connection
 
 
 @asynccontextmanager
-async def _listener_lost(on: RedisFactory, engine: RedisEngine) -> AsyncIterator[None]:
-    await (await _connection(engine)).disconnect(nowait=True)
+async def _listener_lost(on: RedisFactory, store: Store) -> AsyncIterator[None]:
+    await (await _connection(store)).disconnect(nowait=True)
     yield
 
 
 @asynccontextmanager
-async def _listener_silent(on: RedisFactory, engine: RedisEngine) -> AsyncIterator[None]:
-    (await _connection(engine))._reader._transport.pause_reading()
+async def _listener_silent(on: RedisFactory, store: Store) -> AsyncIterator[None]:
+    (await _connection(store))._reader._transport.pause_reading()
     yield
 
 
-_Break = Callable[[RedisFactory, RedisEngine], AbstractAsyncContextManager[None]]
-_FAULTS: Final[Mapping[Fault, _Break]] = {
+RedisFactory.faults = {
     Fault.COMMIT_FAILS: _no_commit_lands,
     Fault.STORAGE_FULL: functools.partial(_configured, "maxmemory", "1"),
     Fault.READ_ONLY: functools.partial(_configured, "min-replicas-to-write", "1"),

@@ -1,13 +1,13 @@
 """The stores that the suite opens: on its clock, and with every connection of theirs in its hand."""
 
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, cast
 
 from alkstore.clock import ServerClock
 from alkstore.engine import Engine
-from alkstore.testing import ManualClock
+from alkstore_contract_suite import server
 from alkstore_pg.contract_sessions import Returning, Sessions
 from alkstore_pg.dsn import Address
 from alkstore_pg.engine import PgEngine
@@ -17,18 +17,12 @@ from alkstore_pg.surroundings import Options
 
 __all__ = ["Cord", "Host", "SuiteClock", "SuiteStore", "cancelling", "engine_of"]
 
-T = TypeVar("T")
 
-
-class SuiteClock(ManualClock):
-    """The server's clock as a process knows it, while the suite moves both."""
+class SuiteClock(server.SuiteClock):
+    """The same, for an engine that also tells it of instants itself."""
 
     def heard(self, now: int, sent: float, received: float) -> None:
         """Learn nothing: the suite tells."""
-
-    async def learn(self, answer: Awaitable[T], told: Callable[[T], int | None]) -> T:
-        """Await an answer."""
-        return await answer
 
 
 class Cord:

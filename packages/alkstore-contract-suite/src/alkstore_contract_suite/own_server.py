@@ -1,0 +1,111 @@
+"""A server that a test process starts for itself: in a folder of its own, and gone when that process is, however it ends."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Final, Self
+
+__all__ = ["OwnServer"]
+
+LOOK: Final = 0.005
+"""Seconds between two looks at whether it has."""
+
+MEMORY: Final = "/dev/shm"
+"""Where Linux keeps files in memory: a server syncs each write, and there a sync costs nothing."""
+
+# Its parent waits for a line; the end of who could write one means that a process was killed, which cleans nothing up.
+KEEPER: Final = (
+    "/bin/sh",
+    "-c",
+    'folder=$1; shift; "$@" & read _ || ended=1; kill -9 $!; wait; [ -z "$ended" ] || rm -rf "$folder"',
+    "sh",
+)
+
+
+class OwnServer(ABC):
+    """A server for the length of a block. It is to open no port: two runs on one machine must not meet.
+
+    Args:
+        name: Begins the folder's name.
+
+    Attributes:
+        folder: Where everything of it is; short enough for a socket.
+        patience: Seconds that it may take to start or to end.
+    """
+
+    patience: ClassVar[float] = 10.0
+
+    def __init__(self, name: str) -> None:
+        memory = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
+        self.folder: Final = Path(tempfile.mkdtemp(prefix=f"alkstore-{name}-", dir=memory))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    # ---------------------------------------------------------------- what an author supplies
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """What stores are opened with, in whatever process."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """Give the program and its arguments; it stays in the foreground, and keeps its data in `folder` over restarts."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether it lets clients in."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Let go of one's own clients: the server is about to be stopped."""
+
+    # ---------------------------------------------------------------- its life
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def start(self) -> None:
+        """Start on what is in the folder; return when it lets clients in.
+
+        Raises:
+            RuntimeError: It does not; the text is its log.
+        """
+        log = self.folder / "log"
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [*KEEPER, str(self.folder), *self.command()], stdin=subprocess.PIPE, stdout=file, stderr=file
+            )
+        until = time.monotonic() + self.patience
+        while time.monotonic() < until:
+            if self.is_ready():
+                return
+            time.sleep(LOOK)
+        said = log.read_text("utf-8", "replace").strip()
+        raise RuntimeError(f"server did not let clients in within {self.patience:g} s; its log: {said}")
+
+    def stop(self) -> None:
+        """End the server as a crash does, and keep its folder."""
+        self.leave()
+        if self._process is not None:
+            self._process.communicate(b"\n", self.patience)
+            self._process = None
+
+    def _remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)

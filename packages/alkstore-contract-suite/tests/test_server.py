@@ -1,0 +1,225 @@
+"""What a column over a server gets ready: a server that ends with its process, and a factory that comes to rest."""
+
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alkstore import Store
+from alkstore_contract_suite.factory import Available, Fault, Missing, Unsupported
+from alkstore_contract_suite.own_server import OwnServer
+from alkstore_contract_suite.server import ServerColumn, ServerFactory
+from alkstore_mem import MemStore
+from alkstore_mem.contract import CAPABILITIES
+
+PROGRAM = """
+import os, socket, sys
+folder = sys.argv[1]
+with open(f"{folder}/pids", "w") as file:
+    print(os.getpid(), os.getppid(), file=file)
+if os.path.exists(f"{folder}/socket"):
+    os.unlink(f"{folder}/socket")
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(f"{folder}/socket")
+listener.listen()
+while True:
+    listener.accept()
+"""
+
+OWNER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_server import Listening
+with Listening() as server:
+    print(server.folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+class Listening(OwnServer):
+    def __init__(self) -> None:
+        super().__init__("listening")
+
+    @property
+    def url(self) -> str:
+        return f"{self.folder}/socket"
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-S", "-c", PROGRAM, str(self.folder)]
+
+    def is_ready(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(self.url) == 0
+
+    def leave(self) -> None:
+        """Nobody stays."""
+
+
+class Silent(Listening):
+    patience = 0.05
+
+    def command(self) -> Sequence[str]:
+        return ["/bin/sh", "-c", "echo no room; read _"]
+
+
+def test_a_server_lets_clients_in_and_leaves_nothing_behind() -> None:
+    with Listening() as server:
+        assert server.is_ready()
+        assert server.folder.is_dir()
+
+    assert not server.folder.exists()
+
+
+def test_a_stopped_server_starts_again_on_what_it_left() -> None:
+    with Listening() as server:
+        (server.folder / "data").write_text("kept", "utf-8")
+        server.stop()
+        was_ready = server.is_ready()
+        server.start()
+
+        assert (was_ready, server.is_ready()) == (False, True)
+        assert (server.folder / "data").read_text("utf-8") == "kept"
+
+
+def test_a_server_that_does_not_start_says_what_it_wrote_and_leaves_nothing() -> None:
+    server = Silent()
+
+    with pytest.raises(RuntimeError, match=r"did not let clients in within 0\.05 s; its log: "):
+        server.__enter__()
+
+    assert not server.folder.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux can wait for somebody else's process")
+def test_a_server_ends_with_a_process_that_was_killed() -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(Path(__file__).parent)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        pids = [int(word) for word in (folder / "pids").read_text("utf-8").split()]
+        watched = [os.pidfd_open(pid) for pid in pids]
+        owner.send_signal(signal.SIGKILL)
+
+    ended = [bool(select.select([each], [], [], 10)[0]) for each in watched]
+    for each in watched:
+        os.close(each)
+
+    assert ended == [True, True]
+    assert not folder.exists()
+
+
+class Kv:
+    """A server that is there already."""
+
+    url = "kv://there"
+
+
+class Factory(ServerFactory[Kv]):
+    def __init__(self, url: str, seed: str, server: Kv | None = None) -> None:
+        super().__init__(url, seed, server)
+        self.told: list[object] = []
+
+    def make_store(self, **options: Any) -> Store:
+        return MemStore(clock=self.clock, random=self.random, **options)
+
+    async def set_clock(self, now: int) -> None:
+        self.told.append(now)
+
+    async def empty(self) -> None:
+        self.told.append("empty")
+
+    async def cut(self, store: Store) -> None:
+        self.told.append("cut")
+
+    def moves(self, store: Store) -> tuple[int, ...]:
+        return ()
+
+    async def rest(self, store: Store) -> None:
+        self.told.append("rest")
+
+
+class Restless(Factory):
+    """Its stores never have done everything."""
+
+    def moves(self, store: Store) -> tuple[int, ...]:
+        return (len(self.told),)
+
+
+def column(**options: Any) -> ServerColumn[Kv]:
+    def server() -> AbstractContextManager[Kv]:
+        return nullcontext(Kv())
+
+    given: dict[str, Any] = {"server": server, "factory": Factory, "available": lambda: None, **options}
+    return ServerColumn("kv", version="0", contract="1.0", capabilities=CAPABILITIES, **given)
+
+
+async def test_a_scope_begins_empty_and_on_the_time_of_the_case() -> None:
+    async with column().backend("w1") as backend, backend.scope("case") as factory:
+        assert isinstance(factory, Factory)
+        assert factory.told == ["empty", factory.clock.now()]
+
+
+async def test_time_moves_at_both_ends_and_in_a_child_process_at_its_own() -> None:
+    ours, childs = Factory("kv://there", "seed", Kv()), Factory("kv://there", "seed")
+    begun = ours.clock.now()
+
+    await ours.advance(2)
+    await childs.advance(2)
+
+    assert (ours.told, childs.told) == ([begun + 2_000_000], [])
+    assert await ours.now() == await childs.now()
+
+
+async def test_every_store_that_is_open_comes_to_rest() -> None:
+    factory = Factory("kv://there", "seed", Kv())
+    one, other = await factory.open(), await factory.open("b")
+
+    await other.aclose()
+    await factory.settle()
+    await one.aclose()
+
+    assert factory.told == ["rest"]
+
+
+async def test_stores_that_never_come_to_rest_are_told_of() -> None:
+    factory = Restless("kv://there", "seed", Kv())
+    async with aclosing(await factory.open()):
+        with pytest.raises(RuntimeError, match="stores on kv://there did not come to rest"):
+            await factory.settle()
+
+
+def test_another_process_gets_the_same_server_and_does_not_own_it() -> None:
+    factory = Factory("kv://there", "seed", Kv())
+    factory.way = "kv://through-a-proxy"
+    remote = factory.remote()
+    assert remote is not None
+
+    other = pickle.loads(pickle.dumps(remote))("p1")
+
+    assert (type(other), other.url, other.server) == (Factory, "kv://through-a-proxy", None)
+    assert other.random.random() != factory.random.random()
+
+
+async def test_what_cannot_be_broken_is_unsupported() -> None:
+    factory = Factory("kv://there", "seed", Kv())
+    async with aclosing(await factory.open()) as store:
+        assert isinstance(factory.fault(Fault.READ_ONLY, store), Unsupported)
+
+
+def test_a_column_says_what_is_missing_to_run_it() -> None:
+    assert column().available() == Available()
+    assert column(available=lambda: "install kv").available() == Missing("install kv")
