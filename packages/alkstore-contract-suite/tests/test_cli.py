@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hanging import HUNG
 from made_reports import a_cell, a_failure, a_report, an_engine
 
 from alkstore_contract_suite import cli, report_values
@@ -146,7 +147,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> "subprocess.Co
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=HUNG,
         check=False,
     )
 
@@ -177,7 +178,7 @@ def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=HUNG,
         check=False,
     )
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hanging import HUNG
 
 from alkstore.engine import Engine, EngineTransaction
 from alkstore_contract_suite import cli
@@ -39,7 +40,7 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         env={**os.environ, "PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=18,
+        timeout=HUNG,
         check=False,
     )
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hanging import HUNG
 
 from alkstore_contract_suite import jobs
 
 # Some run pytest twice, and that starts processes of its own.
-pytestmark = pytest.mark.timeout(60)
 
 ROWS = ("--pyargs", "alkstore_contract_suite", "--alk-engine", "toy", "--alk-row", "LOCK-*,Q-09")
 
@@ -225,7 +225,7 @@ def test_an_interrupt_ends_every_process_and_leaves_its_backend(toy: Toy) -> Non
         assert told.read(1) == b"!"
         os.killpg(running.pid, signal.SIGINT)
         assert told.read() == b""
-    said, _ = running.communicate(timeout=20)
+    said, _ = running.communicate(timeout=HUNG)
 
     assert running.returncode == pytest.ExitCode.INTERRUPTED, said
     assert "KeyboardInterrupt" in said

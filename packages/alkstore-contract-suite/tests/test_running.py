@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hanging import HUNG
 
 from alkstore import Closed, InvalidArgument, InvalidName, Store
 from alkstore.engine import Traits
@@ -67,7 +68,7 @@ def a_case(body: Body, *, mode: str = "plain", id: str = "Q-01") -> Case:
 
 def outcome_of(body: Body, *, seed: int = 0, limits: Limits | None = None, **given: Any) -> Outcome:
     backend = InProcessBackend(make_store)
-    return run(backend, a_case(body, **given), seed=seed, limits=limits or Limits(case=0.2, soon=0.05))
+    return run(backend, a_case(body, **given), seed=seed, limits=limits or Limits(case=HUNG, soon=HUNG))
 
 
 def test_a_row_that_returns_has_passed() -> None:
@@ -142,10 +143,10 @@ def test_a_method_that_a_background_task_misses_ends_the_case_at_once() -> None:
         _ = ctx.start(work())
         await ctx.soon(begun.wait(), "it begins")
 
-    outcome = outcome_of(body, limits=Limits(case=19, soon=19))
+    outcome = outcome_of(body, limits=Limits(case=2 * HUNG, soon=2 * HUNG))
 
     assert outcome.reason == "not implemented: list_names"
-    assert outcome.seconds < 5
+    assert outcome.seconds < HUNG
 
 
 def test_a_background_task_that_never_got_a_turn_leaves_nothing_behind() -> None:
@@ -182,7 +183,7 @@ def test_a_case_that_hangs_is_ended_and_fails() -> None:
     async def body(ctx: Context) -> None:
         await asyncio.Event().wait()
 
-    outcome = outcome_of(body)
+    outcome = outcome_of(body, limits=Limits(case=0.2))
 
     assert (outcome.status, outcome.reason) == (Status.FAIL, "it did not end within 0.2 s")
 
@@ -309,8 +310,8 @@ def test_a_scope_that_cannot_be_entered_fails_the_case() -> None:
 # ---------------------------------------------------------------- the context
 
 
-def failure_of(body: Body) -> str:
-    outcome = outcome_of(body)
+def failure_of(body: Body, **given: Any) -> str:
+    outcome = outcome_of(body, **given)
     assert outcome.status is Status.FAIL
     return f"{outcome.promise}: {outcome.expected} / {outcome.observed}"
 
@@ -358,7 +359,7 @@ def test_what_does_not_come_soon_fails_by_its_promise() -> None:
     async def body(ctx: Context) -> None:
         await ctx.soon(asyncio.Event().wait(), "it comes")
 
-    assert failure_of(body) == "it comes: at once / nothing within 0.05 s"
+    assert failure_of(body, limits=Limits(soon=0.05)) == "it comes: at once / nothing within 0.05 s"
 
 
 def test_a_timeout_of_the_engine_is_not_taken_for_the_limit_of_soon() -> None:

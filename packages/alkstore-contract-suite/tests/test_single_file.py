@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import HUNG
 
 from alkstore import Closed, Store
 from alkstore_contract_suite.factory import Crash, Fault, Stored, StoreFactory, Unsupported
@@ -127,7 +128,7 @@ async def test_a_settle_looks_until_nothing_comes_of_it(tmp_path: Path) -> None:
 
 
 async def test_a_settle_does_not_go_on_for_ever(tmp_path: Path) -> None:
-    async with scope(tmp_path) as factory, asyncio.timeout(5):
+    async with scope(tmp_path) as factory, asyncio.timeout(HUNG):
         store = await factory.open()
         factory.news = [True] * 10_000
 
