@@ -61,8 +61,11 @@ def losing(store):
 def broken(store):
     return Worker(store, {"q": leave})
 
+class Enough(BaseException):
+    pass
+
 async def leave() -> None:
-    raise SystemExit(9)
+    raise Enough
 
 own = Worker(alkstore.open(URL), {"q": note})
 number = 7
@@ -262,10 +265,13 @@ def at_work(process: "subprocess.Popen[bytes]") -> None:
         assert process.poll() is None
 
 
-async def test_a_bug_ends_a_worker_and_what_it_had_is_given_back(app: str, url: str) -> None:
+async def test_what_gets_through_every_handler_ends_a_worker_and_its_job_is_tried_again(
+    app: str, url: str
+) -> None:
     await fill(url, 1)
     with begin(f"{app}:broken", "--url", url) as process:
-        await asyncio.to_thread(process.communicate)
+        _, said = await asyncio.to_thread(process.communicate)
 
-    assert process.returncode == 9
-    assert await attempts(url) == [(JobState.PENDING, 0)]
+    assert process.returncode == 1
+    assert b"Enough" in said
+    assert await attempts(url) == [(JobState.PENDING, 1)]

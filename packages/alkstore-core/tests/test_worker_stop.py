@@ -318,22 +318,3 @@ def test_a_loop_that_ends_under_a_worker_gives_its_jobs_back() -> None:
     with pytest.raises(SystemExit):
         asyncio.run(main())
     assert left == [(JobState.PENDING, 0)] * 3
-
-
-def test_a_handler_that_exits_ends_the_worker_after_giving_its_job_back() -> None:
-    left: list[tuple[JobState, int]] = []
-
-    async def handler(value: int) -> None:
-        raise SystemExit(3)
-
-    async def main() -> None:
-        async with MemStore() as store:
-            await store.queue("q").enqueue(1)
-            try:
-                await Worker(store, {"q": handler}).run(signals=False)
-            finally:
-                left.extend(await attempts(store))
-
-    with pytest.raises(SystemExit):
-        asyncio.run(main())
-    assert left == [(JobState.PENDING, 0)]

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from alkstore.cli.enqueue_state import State
 from alkstore.cli.output import console, emit, many
 from alkstore.cli.storage import Failure, Storage, json_option, run, storage_options
 from alkstore.cli.values import HEADER, INSTANT, SECONDS
-from alkstore.cli.waiting import in_thread, unless_stopped
+from alkstore.cli.waiting import unless_stopped
 from alkstore.errors import DatabaseError
 from alkstore.queue import Queue
 from alkstore.stop import StopToken
+from alkstore.threads import Threads
 from alkstore.worker.signals import listening
 
 __all__ = ["enqueue"]
@@ -65,7 +66,9 @@ def enqueue(
     behind; of standard input, the lines before a bad one are in. With --resume a run that was killed goes on where it was:
     nothing is lost, and at most the one batch that was under way is in twice.
     """
-    stamps["headers"] = dict(stamps["headers"]) or None
+    if stamps["delay"] is not None and stamps["run_at"] is not None:
+        raise click.UsageError("--delay and --run-at each say when a job is ready: give one")
+    stamps["headers"] = _headers(stamps["headers"])
     found = sources(files)
     state = None if resume is None else State(resume, storage.shown, queue, found)
     job = _Run(storage, queue, found, batch, state, stamps, as_json)
@@ -83,6 +86,15 @@ def enqueue(
     if job.problem is not None:
         before = "nothing was" if position.jobs == start.jobs else "the lines before it are"
         raise Failure(f"{job.problem} ({before} enqueued)", FAILED)
+
+
+def _headers(given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+    found = dict(given)
+    if len(found) < len(given):
+        names = [name for name, _ in given]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.UsageError(f"--header {twice!r} is given twice; a job has one header of a name")
+    return found or None
 
 
 def _report(queue: str, start: Position, end: Position, spent: float, as_json: bool) -> None:
@@ -107,6 +119,8 @@ class _Run:
     as_json: bool
     is_stopped: bool = False
     problem: BadLine | None = None
+    # A program that ends must not wait for a pipe.
+    readers: Threads = field(default_factory=lambda: Threads("alkstore-reads"))
 
     async def go(self, start: Position) -> Position:
         """Enqueue from a position to the end, a bad line, or a signal; give how far it came."""
@@ -148,7 +162,7 @@ class _Run:
     async def _next(self, reading: Iterator[Batch], stop: StopToken) -> Batch | None:
         if stop.is_cancelled or self.problem is not None:
             return None
-        return await unless_stopped(in_thread(lambda: next(reading, None)), stop)
+        return await unless_stopped(self.readers.run(lambda: next(reading, None)), stop)
 
     def _broken_off(self, error: DatabaseError, position: Position, batch: Batch) -> Failure:
         name, end = self.sources[batch.position.file].shown, batch.position.line

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from alkstore.errors import Closed, InvalidArgument
 from alkstore.plain import CALLER
 from alkstore.sync.lending import Loan, Within
+from alkstore.threads import stopped, tell
 
 __all__ = ["Bounce", "Portal"]
 
@@ -104,7 +105,7 @@ class Portal:
         self._unanswered.discard(job)
         job.is_answered = True
         for future in job.questions:  # nobody is there to answer them, and what asked must not wait for ever
-            _tell(future, None, Closed("store"))
+            tell(future, None, Closed("store"))
         job.answers.put(answer)
 
     def _end(self) -> None:
@@ -153,6 +154,7 @@ class _Job:
     context: contextvars.Context
     answers: "queue.SimpleQueue[_Answer | _Question]" = field(default_factory=queue.SimpleQueue)
     questions: "set[asyncio.Future[Any]]" = field(default_factory=set)
+    is_begun: bool = False
     is_interrupted: bool = False
     is_answered: bool = False
 
@@ -226,7 +228,7 @@ class _Line:
             self._portal.tell(self._interrupt, job)
             with suppress(queue.Empty):
                 while isinstance(question := job.answers.get(timeout=PATIENCE), _Question):
-                    self._portal.tell(_tell, question.future, None, Closed("store"))
+                    self._portal.tell(tell, question.future, None, Closed("store"))
             raise
         if answer.error is not None:
             raise answer.error
@@ -238,10 +240,12 @@ class _Line:
                 continue
             try:
                 value = answer.answer()
+            except StopIteration as error:
+                self._portal.tell(tell, answer.future, None, stopped(error))
             except Exception as error:
-                self._portal.tell(_tell, answer.future, None, error)
+                self._portal.tell(tell, answer.future, None, error)
             else:
-                self._portal.tell(_tell, answer.future, value, None)
+                self._portal.tell(tell, answer.future, value, None)
         return answer
 
     # ------------------------------------------------------------ in the loop
@@ -259,8 +263,12 @@ class _Line:
             self._task = asyncio.get_running_loop().create_task(self._work(), context=contextvars.Context())
 
     def _interrupt(self, job: _Job) -> None:
+        if job.is_answered:
+            return
         job.is_interrupted = True
-        if self._task is not None:
+        if (
+            self._task is not None and job.is_begun
+        ):  # a task that is cancelled before its first step never takes it
             self._task.cancel()
 
     async def _work(self) -> None:
@@ -280,26 +288,25 @@ class _Line:
         return self._is_ending or self._portal.is_closed
 
     async def _do(self, job: _Job) -> None:
+        # Who was interrupted before it began waits for its end all the same, and must not begin to wait for a job, say.
+        if job.is_interrupted:
+            self._portal.answer(job, _Answer(error=asyncio.CancelledError()))
+            return
+        job.is_begun = True
+        answer = await self._outcome(job)
+        task = asyncio.current_task()
+        if job.is_interrupted and task is not None:
+            task.uncancel()
+        self._portal.answer(job, answer)
+
+    async def _outcome(self, job: _Job) -> _Answer:
         bounce = Bounce(job)
         caller = job.context.run(CALLER.set, bounce)
         try:
-            answer = _Answer(await Within(job.context, lambda: job.work(bounce)))
+            return _Answer(await Within(job.context, lambda: job.work(bounce)))
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if job.is_interrupted and task is not None:
-                task.uncancel()
-            answer = _Answer(error=Closed("store") if self._portal.is_closed else error)
+            return _Answer(error=Closed("store") if self._portal.is_closed else error)
         except BaseException as error:
-            answer = _Answer(error=error)
+            return _Answer(error=error)
         finally:
             job.context.run(CALLER.reset, caller)
-        self._portal.answer(job, answer)
-
-
-def _tell(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)

@@ -176,4 +176,5 @@ def _found(value: object, key: str) -> str:
 
 def _is_async(function: Callable[..., object]) -> bool:
     call = getattr(function, "__call__", None)  # noqa: B004  # not a test: an object's async __call__ counts
-    return inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(call)
+    # Not by what it wraps: a plain function around an async one may well run that to its end.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

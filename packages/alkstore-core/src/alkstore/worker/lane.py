@@ -13,7 +13,6 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +24,7 @@ from alkstore.logs import queue_fields
 from alkstore.queue import Queue
 from alkstore.stop import StopToken
 from alkstore.store import Store
+from alkstore.threads import Threads
 from alkstore.worker.handler import Selector
 from alkstore.worker.keeping import Keeper
 from alkstore.worker.outcome import Answer, Ending
@@ -55,7 +55,7 @@ class Setting:
     stop: StopToken
     keeper: Keeper
     settling: Settling
-    threads: Executor
+    threads: Threads
     context: contextvars.Context
 
 
@@ -185,7 +185,11 @@ class Lane:
     def _ended(self, place: Place, task: asyncio.Task[None]) -> None:
         self._places.discard(place)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not self._broken.done():
+        if error is None:
+            return
+        for handle in [each for each, at in self._running.items() if at is place]:
+            self._give_back(handle)
+        if not self._broken.done():
             self._broken.set_exception(error)
             self._broken.exception()  # nobody may be left to look at it
             self._changed()
@@ -246,10 +250,13 @@ class Lane:
         self._is_stopping = True
         _wake_all(self._idle)
         for handle in self._ready:
-            leaving = asyncio.ensure_future(self.conclude(handle, Ending.GIVEN_BACK))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._left)
+            self._give_back(handle)
         self._ready.clear()
+
+    def _give_back(self, handle: JobHandle) -> None:
+        leaving = asyncio.ensure_future(self.conclude(handle, Ending.GIVEN_BACK))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._left)
 
     def _left(self, leaving: asyncio.Task[None]) -> None:
         self._leaving.discard(leaving)

@@ -6,12 +6,12 @@ import functools
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Final, Protocol
 
 from alkstore.errors import CodecError, show
 from alkstore.job import JobHandle
 from alkstore.logs import job_fields
+from alkstore.threads import Threads
 from alkstore.worker.handler import Call, Selector
 from alkstore.worker.outcome import Answer, Ending, Fail, Retry
 
@@ -19,7 +19,7 @@ __all__ = ["Place", "Surroundings"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
 
-OURS: Final = ("alkstore.", "concurrent.futures.")
+OURS: Final = "alkstore."
 """What the modules between the worker and a handler begin with: what wraps the handlers of Django is one, too."""
 
 
@@ -30,7 +30,7 @@ class Surroundings(Protocol):
     def select(self) -> Selector: ...
 
     @property
-    def threads(self) -> Executor: ...
+    def threads(self) -> Threads: ...
 
     async def next_job(self, place: "Place", /) -> JobHandle | None:
         """Wait for a job; None once there is no more to come."""
@@ -103,10 +103,15 @@ class Place:
             return self._cancelled()
         except (Retry, Fail) as verdict:
             value = verdict
-        except Exception as error:
-            return Retry(_from_handler(error))
-        except (SystemExit, KeyboardInterrupt):
-            await self._lane.conclude(handle, Ending.GIVEN_BACK)
+        except (Exception, SystemExit) as error:
+            # sys.exit() is how programs fail that are called as functions: were it let through, each worker in turn
+            # would end by the same job, for ever.
+            value = Retry(_from_handler(error))
+        except GeneratorExit:
+            raise  # nothing may be awaited any more if this coroutine is being closed; the lane gives the job back
+        except BaseException as error:
+            is_told_to_end = isinstance(error, KeyboardInterrupt)
+            await self._lane.conclude(handle, Ending.GIVEN_BACK if is_told_to_end else Retry(error))
             raise
         self._take_back()
         if isinstance(value, (Retry, Fail)):
@@ -150,8 +155,7 @@ class Place:
 
     async def _in_thread(self, function: functools.partial[object]) -> object:
         context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._lane.threads, context.run, function)
+        thread = self._lane.threads.run(functools.partial(context.run, function))
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -174,7 +178,7 @@ class Place:
         return wish
 
 
-def _from_handler(error: Exception) -> Exception:
+def _from_handler(error: BaseException) -> BaseException:
     """Leave our own frames out, which would stand before the handler's in each log and in each job."""
     trace = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(OURS):

@@ -4,7 +4,6 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +12,7 @@ from alkstore.errors import Closed, DatabaseError
 from alkstore.queue import Queue
 from alkstore.stop import StopToken
 from alkstore.store import Store
+from alkstore.threads import Threads
 from alkstore.worker.handler import Selector
 from alkstore.worker.keeping import Keeper
 from alkstore.worker.lane import Lane, Setting
@@ -118,8 +118,7 @@ async def lanes(
     """Give the lanes with what they share; in the end let what runs end, within the grace."""
     store = plan.store
     keeper = Keeper(store)
-    size = sum(each.concurrency for each in plan.assignments) or 1
-    threads = ThreadPoolExecutor(size, thread_name_prefix="alkstore-handler")
+    threads = Threads("alkstore-handler")
     setting = Setting(store, token, keeper, Settling(store, tally), threads, contextvars.copy_context())
     with store._running():
         keeping = asyncio.ensure_future(keeper.run())
@@ -141,7 +140,7 @@ async def lanes(
                 await lane.close()
             keeping.cancel()
             await asyncio.wait((keeping,))
-            threads.shutdown(wait=False, cancel_futures=True)
+            threads.close()
 
 
 async def _wind_up(work: Sequence[Lane], grace: float, hurry: asyncio.Event) -> None:
