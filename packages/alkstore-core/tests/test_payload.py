@@ -279,6 +279,12 @@ def test_the_deepest_payload_passes_at_any_depth_of_the_stack(call: Callable[[],
         assert with_frames_left(frames, call) == expected
 
 
+def test_what_is_no_json_is_refused_at_any_depth_of_the_stack() -> None:
+    for frames in range(8, 400):
+        with pytest.raises(CodecError):
+            with_frames_left(frames, lambda: payload.decode(NEST_256[:-1]))
+
+
 @pytest.mark.parametrize("frames", range(8))
 def test_a_caller_without_a_frame_left_gets_the_payload_or_a_recursion_error(frames: int) -> None:
     with contextlib.suppress(RecursionError):

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from alkstore import Closed, DatabaseError, Lock, LockTimeout, Store
+from alkstore import Closed, DatabaseError, HandleConsumed, Lock, LockTimeout, Store
 from alkstore.engine import Engine, Taken, Topic, TopicKind, Watch
 from alkstore.testing import ManualClock
 from alkstore.watch import Hub
@@ -33,6 +33,15 @@ async def test_a_waiter_hears_of_an_end_that_a_renewal_brought_forward() -> None
 
         assert [lock.fence for lock in got] == [holder.fence + 1]
         await waiter
+
+
+async def test_a_lock_that_its_block_released_is_not_released_again() -> None:
+    async with MemStore() as store:
+        async with store.lock("l") as lock:
+            pass
+
+        with pytest.raises(HandleConsumed):
+            await lock.release()
 
 
 async def test_closing_a_watch_costs_the_same_however_many_are_open() -> None:

@@ -57,6 +57,25 @@ def engine(clock: ManualClock) -> Engine:
     return MemEngine(clock)
 
 
+class Dropped:
+    """A transaction that nobody has any more."""
+
+    def free(self) -> None:
+        """Hold nothing."""
+
+
+def test_what_is_dropped_after_its_loop_was_closed_is_freed_without_an_error(clock: ManualClock) -> None:
+    state, dropped = State(clock), Dropped()
+
+    async def work() -> None:
+        state.opened(dropped)
+
+    asyncio.run(work())
+    state.abandon(dropped)  # as a finaliser does, whose errors nobody can catch
+
+    assert state.is_stirred
+
+
 # ---------------------------------------------------------------- wakes
 
 
