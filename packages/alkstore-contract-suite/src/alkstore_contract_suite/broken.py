@@ -15,13 +15,13 @@ from typing import Final, Protocol, TypeAlias, cast
 
 from alkstore_contract_suite.backends import Backends
 from alkstore_contract_suite.claims import Claims
-from alkstore_contract_suite.factory import EngineColumn, StoreFactory
+from alkstore_contract_suite.factory import EngineColumn, StoreFactory, Supported
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case, Selection, plan, settled
 from alkstore_contract_suite.row import Row
 from alkstore_contract_suite.running import Limits, run
 
-__all__ = ["MOST_ROWS", "Kill", "Mutant", "elsewhere", "load", "red", "strays", "tried"]
+__all__ = ["MOST_ROWS", "Kill", "Mutant", "elsewhere", "load", "planted", "red", "strays", "tried"]
 
 FOLDER: Final = Path(__file__).parents[2] / "tests" / "mutants"
 
@@ -32,7 +32,7 @@ LIMITS: Final = Limits(case=3.0, soon=0.2)
 """Seconds: a broken engine that hangs is found sooner than a slow honest one is suspected."""
 
 PROCESS_LIMITS: Final = Limits(case=9.0, soon=1.0)
-"""The same where processes take turns on the machine."""
+"""The same where processes take turns on the machine, a server's among them."""
 
 MOST_ROWS: Final = 8
 """A fault that more rows find is in something that they all need, and proves none of them."""
@@ -131,6 +131,12 @@ def elsewhere(stem: str, name: str, folder: Path, seed: str, process: str) -> St
     return cast(StoreFactory, registry.file_factory(engine)(folder, f"{seed}/{process}"))
 
 
+def planted(stem: str, name: str, function: str, *given: object) -> object:
+    """Call a function of the mutants' registry with a broken class, in whatever process: neither could be pickled."""
+    registry = _imported("mutant", "mutant")
+    return getattr(registry, function)(getattr(_imported(stem, f"{MODULES}{stem}"), name), *given)
+
+
 def tried(mutant: Mutant, rows: Sequence[Row], *, seed: int = 0, limits: Limits = LIMITS) -> Sequence[Kill]:
     """Run a mutant against the rows that it names, and against the tests that name it."""
     naming = [row for row in rows if mutant.name in row.kills]
@@ -187,12 +193,13 @@ def _outcomes(
     mutant: Mutant, wanted: Sequence[Row], column: EngineColumn, seed: int, limits: Limits
 ) -> Outcomes:
     outcomes: Outcomes = {(row.id, row.name): [] for row in wanted}
+    is_far = isinstance(column.capabilities["server"], Supported)
     with closing(Backends("selftest")) as backends:
         for case in plan(wanted, column):
             own = outcomes[case.row.id, case.row.name]
             is_found = any(outcome.promise for _, outcome in _so_far(mutant, case.row, outcomes))
             if not is_found and settled(case, column, Selection()) is None:
-                most = PROCESS_LIMITS if case.mode == "process" else limits
+                most = PROCESS_LIMITS if is_far or case.mode == "process" else limits
                 own.append((case.mode, _run(backends, column, case, seed, most)))
     return outcomes
 

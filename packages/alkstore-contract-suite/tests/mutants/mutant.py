@@ -16,9 +16,9 @@ not as ``claims_to_have``, for rows that it is to fail.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -33,12 +33,14 @@ from alkstore_mem import engine as mem_engine
 from alkstore_mem.contract import CAPABILITIES
 from alkstore_mem.engine import OMITTED, MemEngine
 from alkstore_pg.contract import DIRECT, POLL, PgColumn
+from alkstore_pg.contract_factory import Place
+from alkstore_pg.contract_server import Server
 from alkstore_pg.engine import PgEngine
 from alkstore_sqlite.contract import CAPABILITIES as FILE_CAPABILITIES
 from alkstore_sqlite.contract import SqliteFactory
 from alkstore_sqlite.engine import SqliteEngine, SqliteStore
 
-__all__ = ["HONEST", "Patch", "file_factory", "mutant", "registered"]
+__all__ = ["HONEST", "Patch", "file_factory", "mutant", "placed", "registered"]
 
 T = TypeVar("T")
 
@@ -151,7 +153,30 @@ def _file_column(name: str, engine: type[SqliteEngine]) -> SingleFileColumn:
 
 def _server_column(name: str, engine: type[PgEngine]) -> PgColumn:
     kind = POLL if getattr(engine, "column", "") == POLL.name else DIRECT
-    return PgColumn(replace(kind, name=name.replace("-", "_"), engine=engine))
+    return _ServerColumn(replace(kind, name=name.replace("-", "_"), engine=engine))
+
+
+class _ServerColumn(PgColumn):
+    def _place(self, server: Server, database: str, stack: AsyncExitStack) -> Place:
+        return placed(self._kind.engine, _but_engine(super()._place(server, database, stack)))
+
+
+class _Place(Place):
+    """Where a broken engine is, for children too."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Mutants are loaded by path, so that a pickle could not name them.
+        stem = self.engine.__module__.removeprefix(broken.MODULES)
+        return broken.planted, (stem, self.engine.__name__, placed.__name__, _but_engine(self))
+
+
+def placed(engine: type[PgEngine], values: Mapping[str, Any]) -> Place:
+    """Give the place of a broken engine."""
+    return _Place(**values, engine=engine)
+
+
+def _but_engine(place: Place) -> Mapping[str, Any]:
+    return {each.name: getattr(place, each.name) for each in fields(place) if each.name != "engine"}
 
 
 class _FileFactory(SqliteFactory):
