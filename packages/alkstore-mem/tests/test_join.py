@@ -54,7 +54,9 @@ async def test_everything_lands_with_the_sessions_commit_or_leaves_no_trace(
             await session.rollback()
 
 
-async def test_what_was_joined_and_dropped_lands_with_its_session(store: Store, session: AsyncSession) -> None:
+async def test_what_was_joined_and_dropped_lands_with_its_session(
+    store: Store, session: AsyncSession
+) -> None:
     tx = await store.join(session)
     await tx.enqueue("q", 1)
     del tx
