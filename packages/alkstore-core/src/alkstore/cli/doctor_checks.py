@@ -1,6 +1,7 @@
 """What can be found out about any storage, whatever its engine."""
 
 import asyncio
+import shlex
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -117,7 +118,7 @@ async def _queues(
             yield Finding(
                 "dead",
                 f"{what}: {many(stats.dead, 'dead job')}",
-                f"alkstore dead list {name}{option} says why they died; then redrive or purge them",
+                f"alkstore dead list {shlex.quote(name)}{option} says why they died; then redrive or purge them",
             )
         if stats.stale:
             yield Finding(

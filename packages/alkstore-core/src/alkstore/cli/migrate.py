@@ -7,7 +7,7 @@ import click
 
 from alkstore import opening
 from alkstore.cli.output import emit
-from alkstore.cli.storage import json_option
+from alkstore.cli.storage import is_given, json_option
 from alkstore.errors import AlkstoreError
 from alkstore.hookspecs import EngineRegistration
 
@@ -42,6 +42,8 @@ def migrate(
     """
     if grant_to is not None and not as_sql:
         raise click.UsageError("--grant-to prints SQL for whoever may grant: --sql --grant-to ROLE")
+    if url and is_given("given") and given != url:
+        raise click.UsageError("which storage is meant? URL and --url are not the same: give one")
     url = url or given
     if not url:
         raise click.UsageError("which storage is meant? give URL, or set ALKSTORE_URL")

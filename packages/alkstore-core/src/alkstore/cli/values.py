@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["HEADER", "INSTANT", "SECONDS"]
+__all__ = ["AGE", "HEADER", "INSTANT", "SECONDS"]
 
 UNITS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 _DURATION: Final = re.compile(r"(-?\d+(?:\.\d+)?)\s*([a-z]*)")
@@ -22,6 +22,14 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in newer v
         if found is None or found[2] not in UNITS:
             self.fail(f"{value!r} is no duration: seconds, or a number with ms, s, m, h or d", param, ctx)
         return float(found[1]) * UNITS[found[2]]
+
+
+class _Age(_Seconds):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = super().convert(value, param, ctx)
+        if found < 0:
+            self.fail(f"{value!r} is less than nothing", param, ctx)
+        return found
 
 
 class _Instant(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click alone
@@ -52,5 +60,9 @@ class _Header(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
 
 
 SECONDS: Final = _Seconds()
+
+AGE: Final = _Age()
+"""A duration that is 0 or more: what is negative would mean more than anybody asked for."""
+
 INSTANT: Final = _Instant()
 HEADER: Final = _Header()

@@ -1,0 +1,55 @@
+"""Options that contradict each other, or mean more than anybody asked for: each is refused, and nothing is done."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from alkstore.cli.command import command
+
+
+def said(*words: str, given: str = "", env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(command, list(words), input=given, env=env)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["enqueue", "q", "--delay", "5", "--run-at", "2030-01-31T07:00:00Z"],
+            "each say when a job is ready",
+        ),
+        (["enqueue", "q", "--header", "a=1", "--header", "b=1", "--header", "a=2"], "'a' is given twice"),
+        (["dead", "purge", "q", "--older-than", "-1d"], "'-1d' is less than nothing"),
+        (["dead", "purge", "q", "--older-than", "1d", "--all"], "which ones?"),
+        (["dead", "redrive", "q", "7", "--all"], "which ones?"),
+        (["tail", "s", "--after", "1", "--last", "1"], "give one"),
+        (["tail", "s", "--peek"], "--peek goes with --consumer"),
+        (["work", "m:w", "--timeout", "5"], "--timeout goes with --exec"),
+        (["migrate", "sqlite:///other.db"], "URL and --url are not the same"),
+        (["migrate", "--grant-to", "r"], "--sql --grant-to ROLE"),
+        (["migrate", "--sql", "--json"], "no JSON"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = said(*words, "--url", "sqlite:///app.db", given="1\n")
+
+    assert result.exit_code == 2
+    assert reason in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_argument_takes_the_place_of_what_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = said("migrate", "sqlite:///app.db", env={"ALKSTORE_URL": "sqlite:///other.db"})
+
+    assert result.exit_code == 0
+    assert (tmp_path / "app.db").exists()
+    assert not (tmp_path / "other.db").exists()
