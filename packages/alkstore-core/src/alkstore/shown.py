@@ -1,16 +1,23 @@
 """What people are shown of instants, durations and stored text: the command line and the dashboard say it alike."""
 
 import datetime as dt
+import json
 
+from alkstore.errors import CodecError
 from alkstore.values import Job, Schedule, StreamEvent
 
-__all__ = ["ago", "last_line", "many", "payload_text", "plain", "seconds"]
+__all__ = ["ago", "gist", "lines", "many", "payload_text", "plain", "pretty", "seconds"]
 
 
 def plain(text: str, most: int | None = None) -> str:
     """Give one line that any terminal can show: what would move its cursor or change its colours is escaped."""
     cut = text if most is None or len(text) <= most else text[: most - 1] + "…"
     return "".join(mark if mark.isprintable() else _escaped(mark) for mark in cut)
+
+
+def lines(text: str) -> str:
+    """Give a text of several lines, each as `plain` has it."""
+    return "\n".join(map(plain, text.splitlines()))
 
 
 def many(count: int, one: str) -> str:
@@ -44,6 +51,15 @@ def payload_text(carrier: Job | StreamEvent | Schedule, most: int | None = None)
     return carrier.payload_bytes[:most].decode("utf-8", "backslashreplace")
 
 
-def last_line(error: str | None) -> str | None:
-    """Give what a traceback says of what happened."""
-    return None if error is None else (error.strip().splitlines() or [""])[-1]
+def pretty(carrier: Job | StreamEvent | Schedule) -> str:
+    """Lay a payload out for reading; what is no JSON is given as it is stored."""
+    try:
+        return json.dumps(carrier.payload, ensure_ascii=False, indent=2)
+    except CodecError:
+        return payload_text(carrier)
+
+
+def gist(error: str | None) -> str | None:
+    """Give the line of an error that says what happened: its first, or of a traceback as Python prints it its last."""
+    lines = (error or "").strip().splitlines() or [""]
+    return None if error is None else lines[-1 if lines[0].startswith("Traceback") else 0]

@@ -8,6 +8,7 @@ from django.test import Client
 
 import alkstore.django
 from alkstore import JobState
+from alkstore.django import admin
 
 LIST = "/admin/alkstore/deadjob/"
 
@@ -147,7 +148,48 @@ def test_dead_jobs_are_purged_by_their_age_after_a_question() -> None:
     assert LogEntry.objects.latest("pk").change_message == "Deleted, 2 jobs: all of them"
 
 
-@pytest.mark.parametrize("form", [{}, {"id": "x"}])
+@pytest.mark.parametrize("days", ["-1", "nan", "inf", "", "x", "1e400"])
+def test_an_age_that_is_none_deletes_nothing(days: str) -> None:
+    (id,) = bury("mail", 1)
+    client = signed_in("view_deadjob", "purge_deadjob")
+
+    answer = act(client, "purge", days=days, confirmed="yes")
+
+    assert "Nothing was chosen." in page(client, answer.headers["Location"])
+    assert dead("mail") == [id]
+
+
+def test_a_page_after_what_can_be_no_id_is_the_first_one() -> None:
+    (id,) = bury("mail", 1)
+
+    assert f"{LIST}{id}/" in page(signed_in("view_deadjob"), f"{LIST}?queue=mail&after={'9' * 5_000}")
+
+
+def test_more_queues_than_are_counted_are_told_of_and_one_can_be_named() -> None:
+    for number in range(admin.PLACES):
+        alkstore.django.store().queue(f"a{number:04}").enqueue(1)
+    (id,) = bury("mail", 1)
+    client = signed_in("view_deadjob")
+
+    listed = page(client, LIST)
+
+    assert "1 more queues and outboxes are not counted here" in listed
+    assert "No queue has dead jobs among the first." in listed
+    assert f"{LIST}{id}/" in page(client, f"{LIST}?kind=queue&queue=mail")
+
+
+def test_what_would_turn_a_line_around_is_escaped_and_an_error_says_what_happened() -> None:
+    (id,) = bury("mail", "\u202etxt", error="ValueError: no \u202eroute\n  File 'x', line 1\n    raise")
+    client = signed_in("view_deadjob")
+
+    listed, shown = page(client, f"{LIST}?queue=mail"), page(client, f"{LIST}{id}/?queue=mail")
+
+    assert "ValueError: no \\u202eroute" in listed
+    assert "line 1" not in listed
+    assert "\u202e" not in listed + shown
+
+
+@pytest.mark.parametrize("form", [{}, {"id": "x"}, {"id": "9" * 5_000}])
 def test_who_chose_nothing_is_told_so(form: dict[str, str]) -> None:
     (id,) = bury("mail", 1)
     client = signed_in("view_deadjob", "redrive_deadjob")

@@ -1,6 +1,5 @@
 """``alkstore dead``: jobs that will not be tried again, and what may be done about them."""
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +9,11 @@ import click
 from alkstore.clearing import redrive_dead
 from alkstore.cli import FAILED
 from alkstore.cli.jobs import chosen, list_jobs, outbox_option, page_options
-from alkstore.cli.output import ago, emit, job_record, many, payload_text, plain, seconds
+from alkstore.cli.output import ago, emit, job_record, many, plain, seconds
 from alkstore.cli.storage import Failure, Storage, json_option, run, storage_options
-from alkstore.cli.values import SECONDS
-from alkstore.errors import CodecError
+from alkstore.cli.values import AGE
 from alkstore.records import JobState
+from alkstore.shown import lines, pretty
 from alkstore.values import Job
 
 __all__ = ["dead", "list_", "purge", "redrive", "show"]
@@ -74,21 +73,14 @@ def _print(job: Job) -> None:
     for name, value in job.headers.items():
         click.echo(f"header    {plain(name)}={plain(value)}")
     click.echo("\npayload")
-    _indent(_pretty(job))
+    _indent(pretty(job))
     click.echo("\nerror")
     _indent(job.last_error or "")
 
 
-def _pretty(job: Job) -> str:
-    try:
-        return json.dumps(job.payload, ensure_ascii=False, indent=2)
-    except CodecError:
-        return payload_text(job)
-
-
 def _indent(text: str) -> None:
-    for line in text.splitlines():
-        click.echo(f"  {plain(line)}")
+    for line in lines(text).splitlines():
+        click.echo(f"  {line}")
 
 
 # ---------------------------------------------------------------- redrive and purge
@@ -134,7 +126,7 @@ async def _redrive(storage: Storage, name: str, ids: Sequence[int], error: str |
 
 @dead.command()
 @click.argument("queue")
-@click.option("--older-than", type=SECONDS, help="Those that died longer ago than this.")
+@click.option("--older-than", type=AGE, help="Those that died longer ago than this.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @_yes_option
 @outbox_option

@@ -9,7 +9,7 @@ from alkstore.cli.output import Column, emit, job_record, payload_text, print_ta
 from alkstore.cli.storage import Storage, json_option, run, storage_options
 from alkstore.queue import Queue
 from alkstore.records import JobState
-from alkstore.shown import last_line
+from alkstore.shown import gist
 from alkstore.store import Store
 from alkstore.values import Job
 
@@ -84,6 +84,6 @@ def _row(job: Job) -> Sequence[object]:
         f"{job.attempts}/{job.max_attempts}",
         job.run_at,
         job.worker_id,
-        last_line(job.last_error or job.retry_error),
+        gist(job.last_error or job.retry_error),
         payload_text(job),
     )

@@ -73,15 +73,14 @@ class Dashboard:
 
         async def page(request: Request) -> Response | Live:
             query = request.query_params
-            if view.live is not None and "text/event-stream" in request.headers.get("accept", ""):
+            if view.live is not None and _goes_on(request):
                 return self._live(view, request)
             if view.live is not None:
                 await site.look.refresh()
             context = self._context(request, view.title)
             context |= {} if view.live is None else view.live(site, query)
             context |= {} if view.still is None else await view.still(site, query)
-            is_missing = "job" in context and context["job"] is None
-            return render(view.template, context, 404 if is_missing else 200)
+            return render(view.template, context, 404 if context.get("is_missing") else 200)
 
         return page
 
@@ -160,8 +159,8 @@ class Dashboard:
 
     async def _missing(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
-        if status == 405:
-            return PlainTextResponse("not by this method\n", 405)
+        if isinstance(error, HTTPException) and status == 405:
+            return PlainTextResponse("not by this method\n", 405, error.headers)
         text = "There is no such page."
         if request.url.path.endswith(("/confirm", "/change")):
             text = "This dashboard only looks: it was started without --write, or made without write=True."
@@ -171,6 +170,11 @@ class Dashboard:
         status = 503 if isinstance(error, (DatabaseError, Closed)) else 400
         title = "The storage does not answer" if status == 503 else "That cannot be shown"
         return render("problem.html", self._context(request, title) | {"text": str(error)}, status)
+
+
+def _goes_on(request: Request) -> bool:
+    """Whether it is asked for live: HEAD would wait for an answer of which it gets nothing."""
+    return request.method == "GET" and "text/event-stream" in request.headers.get("accept", "")
 
 
 async def _refuse_form(request: Request, error: Exception) -> Response:

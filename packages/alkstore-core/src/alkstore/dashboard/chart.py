@@ -6,7 +6,20 @@ from typing import Final, NamedTuple
 
 from alkstore.dashboard.history import Point, Span
 
-__all__ = ["AGES", "HEIGHT", "WIDTH", "Chart", "Drawn", "Line", "chart", "of", "pace", "short", "spark"]
+__all__ = [
+    "AGES",
+    "HEIGHT",
+    "WIDTH",
+    "Chart",
+    "Drawn",
+    "Line",
+    "Slice",
+    "chart",
+    "of",
+    "pace",
+    "short",
+    "spark",
+]
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
@@ -17,6 +30,9 @@ COLUMNS: Final = 120
 
 SPARK_COLUMNS: Final = 40
 """The same of a small line in a row of a table: there may be two hundred of them."""
+
+SLICES: Final = 24
+"""Stretches of a chart whose values are told: to who points at one, and as rows of a table."""
 
 AGES: Final = (
     1.0,
@@ -62,6 +78,15 @@ class Drawn(NamedTuple):
     last: float | None
 
 
+class Slice(NamedTuple):
+    """A stretch of a chart: from ``x`` on, ``width`` wide; the instant of its last look, and what that saw, line by line."""
+
+    x: float
+    width: float
+    at: float
+    values: Sequence[float | None]
+
+
 class Chart(NamedTuple):
     """What a template needs. ``top`` and ``bottom`` are the values at the edges, ``zero`` is the height of the zero line."""
 
@@ -71,6 +96,7 @@ class Chart(NamedTuple):
     zero: float
     covered: float
     summary: str
+    slices: Sequence[Slice] = ()
 
 
 def chart(
@@ -80,12 +106,14 @@ def chart(
     tell: Callable[[float], str] | None = None,
     steps: Sequence[float] = (),
     columns: int = COLUMNS,
+    slices: int = SLICES,
 ) -> Chart:
     """Draw lines over one time axis that ends now, and one axis of values that holds zero.
 
     Args:
         tell: How a value is said in the summary.
         columns: Points of a line at most.
+        slices: Stretches whose values are told.
         steps: Values that the axis may end at, ascending; beyond them, and without them: 1, 2, 5, 10, 20, …
     """
     given = list(lines)
@@ -100,12 +128,14 @@ def chart(
         top = steps[0] if steps else 1.0
     scale = _Scale(start, covered, bottom, top, max(GAP * span.step, GAP * covered / columns))
     drawn = [_draw(line, scale) for line in thin]
-    return Chart(drawn, top, bottom, scale.height(0.0), covered, _summary(drawn, tell or short))
+    summary = _summary(drawn, tell or short)
+    told = _slices(given, start, covered, slices)
+    return Chart(drawn, top, bottom, scale.height(0.0), covered, summary, told)
 
 
 def spark(points: Sequence[tuple[float, float]], span: Span, now: float) -> Drawn:
     """Draw one small line for the row of a table."""
-    return chart([Line("", "spark", points)], span, now, columns=SPARK_COLUMNS).lines[0]
+    return chart([Line("", "spark", points)], span, now, columns=SPARK_COLUMNS, slices=0).lines[0]
 
 
 class _Scale(NamedTuple):
@@ -140,6 +170,25 @@ def _thinned(
     return found
 
 
+def _slices(lines: Sequence[Line], start: float, covered: float, count: int) -> list[Slice]:
+    """Give the stretches in which there was a look, oldest first. All lines have the same instants."""
+    instants = [at for at, _ in lines[0].points] if lines and count else []
+    last = {
+        min(int((at - start) / covered * count), count - 1): place
+        for place, at in enumerate(instants)
+        if at >= start
+    }
+    width = WIDTH / max(count, 1)
+    return [
+        Slice(number * width, width, instants[place], [_known(line.points[place][1]) for line in lines])
+        for number, place in last.items()
+    ]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
 def _draw(line: Line, scale: _Scale) -> Drawn:
     runs: list[list[str]] = [[]]
     before = None
@@ -154,8 +203,8 @@ def _draw(line: Line, scale: _Scale) -> Drawn:
     areas = [f"M{run[0].split()[0]} {zero}L{'L'.join(run)}L{run[-1].split()[0]} {zero}Z" for run in found]
     # A run of one point is a dot: a line to itself, with round ends.
     path = "".join(f"M{run[0]}L{'L'.join(run[1:] or run)}" for run in found)
-    last = line.points[-1][1] if line.points else math.nan
-    return Drawn(line.label, line.kind, path, "".join(areas), None if math.isnan(last) else last)
+    last = _known(line.points[-1][1]) if line.points else None
+    return Drawn(line.label, line.kind, path, "".join(areas), last)
 
 
 def _tenth(value: float) -> str:

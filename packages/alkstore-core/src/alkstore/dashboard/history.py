@@ -148,6 +148,10 @@ class History(Generic[K]):
         else:
             track.add(at, values)
 
+    def forget(self, key: K) -> None:
+        """Keep nothing of one thing any more: it is not known what it has become."""
+        self._tracks.pop(key, None)
+
     def track(self, key: K) -> Track:
         """Give the track of one thing, an empty one if it was never seen."""
         return self._tracks.get(key) or Track(self._width)

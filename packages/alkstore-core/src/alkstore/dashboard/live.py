@@ -13,6 +13,9 @@ __all__ = ["LASTING", "Live", "event"]
 LASTING: Final = 30.0
 """Seconds that an answer lasts; the browser asks again. A server that is to end would wait for it without an end of its own."""
 
+PATIENCE: Final = 5.0
+"""Seconds more that a viewer has who does not take in what is sent."""
+
 AGAIN: Final = 300
 """Milliseconds after which the browser asks again."""
 
@@ -38,9 +41,11 @@ class Live:
         try:
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            async with self._look.watched():
+            async with asyncio.timeout(LASTING + PATIENCE), self._look.watched():
                 await self._look.refresh()  # or the first event would be of long ago, or of nothing
                 await self._tell(send, ended)
+        except TimeoutError:
+            pass  # it took nothing in, as of a machine that sleeps: the connection is closed under it
         finally:
             timer.cancel()
             unsubscribe()

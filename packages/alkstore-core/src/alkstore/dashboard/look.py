@@ -62,7 +62,9 @@ HEAD: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look saw. ``at`` is the clock's instant in seconds since 1970; ``left_out`` queues and streams were not read."""
+    """What one look saw. ``at`` is the clock's instant in seconds since 1970; ``left_out`` queues and streams were not read,
+    of which ``unread`` are the queues.
+    """
 
     at: float = 0.0
     queues: Mapping[Destination, JobCounts] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Seen:
     locks: Sequence[LockInfo] = ()
     schedules: Sequence[Schedule] = ()
     left_out: int = 0
+    unread: frozenset[Destination] = frozenset()
 
 
 class Look:
@@ -100,6 +103,7 @@ class Look:
         self._interval = interval
         self._turn = asyncio.Lock()
         self._fresh_until = 0.0
+        self._forgotten = 0
         self._changed: asyncio.Future[None] | None = None
         self._viewers = 0
         self._task: asyncio.Task[None] | None = None
@@ -117,6 +121,7 @@ class Look:
     def forget(self) -> None:
         """Have the next one who asks look anew: something was changed."""
         self._fresh_until = 0.0
+        self._forgotten += 1
 
     async def refresh(self) -> None:
         """Look, unless somebody did just now. Nothing is raised: `error` says what went wrong."""
@@ -124,6 +129,7 @@ class Look:
             time = asyncio.get_running_loop().time()
             if time < self._fresh_until:
                 return
+            forgotten = self._forgotten
             try:
                 async with asyncio.timeout(PATIENCE):
                     self.seen = await self._read()
@@ -134,14 +140,16 @@ class Look:
             except AlkstoreError as error:
                 self.error = str(error)
             took = asyncio.get_running_loop().time() - time
-            self._fresh_until = time + took + max(self._interval, took * (SHARE - 1))
+            # What was changed meanwhile it may not have seen.
+            rest = max(self._interval, took * (SHARE - 1)) if forgotten == self._forgotten else 0.0
+            self._fresh_until = time + took + rest
         self._tell()
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Look again and again while the block runs; `changed` waits for each look."""
         self._viewers += 1
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._go_on(), name="alkstore-dashboard")
         try:
             yield
@@ -202,15 +210,18 @@ class Look:
         offsets = {name: await engine.read_offsets(name) for name in streams}
         heads = {name: await engine.read_head(name) for name in streams}
         left_out = len(found.queues) + len(found.streams) - len(queues) - len(streams)
+        unread = frozenset(map(Destination.of_queue, found.queues[MOST:]))
         locks, schedules = await store.locks(), await store.schedules()
-        return Seen(self.now, counts, heads, offsets, locks, schedules, left_out)
+        return Seen(self.now, counts, heads, offsets, locks, schedules, left_out, unread)
 
     def _keep(self, seen: Seen) -> None:
         at = seen.at
         for destination, counts in seen.queues.items():
             self.queues.add(destination, at, self._numbers(destination, counts))
         for destination in self.queues:  # a queue without jobs has no row, and so no name
-            if destination not in seen.queues:
+            if destination in seen.unread:
+                self.queues.forget(destination)
+            elif destination not in seen.queues:
                 self.queues.fade(destination, at, self._numbers(destination, NONE))
         for stream, head in seen.heads.items():
             self.streams.add(stream, at, (head,))

@@ -5,9 +5,7 @@ import datetime as dt
 import functools
 import hashlib
 import importlib.resources
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -17,9 +15,8 @@ from starlette.responses import HTMLResponse, Response
 
 from alkstore import shown
 from alkstore.dashboard.chart import HEIGHT, WIDTH, short
-from alkstore.errors import CodecError
 from alkstore.observing import Destination
-from alkstore.values import Job, Schedule
+from alkstore.values import Job, Schedule, StreamEvent
 
 __all__ = ["CUT", "asset", "fragment", "place", "policy", "pretty", "render", "rendered"]
 
@@ -41,7 +38,7 @@ def _environment() -> jinja2.Environment:
     )
     made.filters |= {
         "plain": shown.plain,
-        "lines": _lines,
+        "lines": shown.lines,
         "n": _number,
         "short": short,
         "ago": _ago,
@@ -51,7 +48,7 @@ def _environment() -> jinja2.Environment:
         "clock": lambda at: f"{dt.datetime.fromtimestamp(at, dt.UTC):%H:%M:%S}Z",
         "paced": _paced,
         "payload": lambda carrier, most: shown.plain(shown.payload_text(carrier, 4 * most), most),
-        "last_line": shown.last_line,
+        "gist": shown.gist,
     }
     made.globals |= {
         "width": WIDTH,
@@ -60,6 +57,7 @@ def _environment() -> jinja2.Environment:
         "script": Markup(asset("dashboard.js")),
         "query": _query,
         "place": place,
+        "stream_place": stream_place,
     }
     return made
 
@@ -107,14 +105,15 @@ def place(root: str, destination: Destination, **more: object) -> str:
     return f"{root}/queue?{_query(kind=destination.kind, name=destination.name, **more)}"
 
 
+def stream_place(root: str, stream: str, **more: object) -> str:
+    """Give the address of a stream's page."""
+    return f"{root}/stream?{_query(name=stream, **more)}"
+
+
 def _query(**fields: object) -> str:
     return urlencode(
         {name: value for name, value in fields.items() if value not in (None, "")}, errors="replace"
     )
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(shown.plain, text.splitlines()))
 
 
 def _number(value: float) -> str:
@@ -153,10 +152,8 @@ def _paced(rate: float | None, sign: bool = True) -> str:
     return f"{before}{short(abs(value))}/{unit}"
 
 
-def pretty(carrier: Job | Schedule) -> tuple[str, bool]:
+def pretty(carrier: Job | StreamEvent | Schedule) -> tuple[str, bool]:
     """Give a payload laid out for reading, `CUT` characters at most, and whether that is all of it."""
-    text, is_whole = shown.payload_text(carrier, READ), len(carrier.payload_bytes) <= READ
-    if is_whole:
-        with suppress(CodecError):  # what is no JSON is shown as it is stored
-            text = json.dumps(carrier.payload, ensure_ascii=False, indent=2)
+    is_whole = len(carrier.payload_bytes) <= READ
+    text = shown.pretty(carrier) if is_whole else shown.payload_text(carrier, READ)
     return text[:CUT], is_whole and len(text) <= CUT

@@ -44,6 +44,9 @@ PAGE: Final = 50
 
 SPANS: Final[Mapping[str, Span]] = {"15min": FINE, "6h": COARSE}
 
+SHAPES: Final = ("charts", "table")
+"""How the figures over time are shown; the first one unless another is asked for."""
+
 PACE: Final = 60.0
 """Seconds over which rates in tables are taken."""
 
@@ -152,6 +155,9 @@ def _queue(site: Site, query: QueryParams) -> Context:
     wanted = query.get("span", "15min")
     if wanted not in SPANS:
         raise InvalidArgument(f"span must be one of {', '.join(SPANS)}, got {show(wanted)}")
+    shape = query.get("as", SHAPES[0])
+    if shape not in SHAPES:
+        raise InvalidArgument(f"as must be one of {', '.join(SHAPES)}, got {show(shape)}")
     counts = look.seen.queues.get(destination, NONE)
     change = track.change(LIVE, PACE)
     live = counts.ready + counts.delayed + counts.processing + counts.stale
@@ -164,6 +170,9 @@ def _queue(site: Site, query: QueryParams) -> Context:
         "charts": _charts(site, track, SPANS[wanted]),
         "span": wanted,
         "spans": list(SPANS),
+        "shape": shape,
+        "shapes": SHAPES,
+        "is_read": destination not in look.seen.unread,
     }
 
 
@@ -231,7 +240,7 @@ async def _listed(site: Site, query: QueryParams) -> Context:
 async def _job(site: Site, query: QueryParams) -> Context:
     destination, id = destination_of(query), number(query.get("id", ""), "id")
     job = await jobs_of(site.store, destination).get_job(id)
-    found: Context = {"destination": destination, "id": id, "job": job}
+    found: Context = {"destination": destination, "id": id, "job": job, "is_missing": job is None}
     if job is None:
         return found
     text, is_whole = pretty(job)
@@ -271,6 +280,35 @@ def _streams(site: Site, query: QueryParams) -> Context:
     return {"streams": streams}
 
 
+async def _events(site: Site, query: QueryParams) -> Context:
+    stream = site.store.stream(query.get("name", ""))
+    head = await stream.head()
+    after = number(query["after"], "after") if query.get("after") else max(head - PAGE, 0)
+    found = await stream.read_since(after, PAGE + 1)
+    events = found[:PAGE]
+    first = events[0].offset - 1 if events else min(after, head)
+    return {
+        "stream": stream.name,
+        "head": head,
+        "after": after,
+        "events": events,
+        # Offsets have gaps, so that page may have some of these too.
+        "older": max(first - PAGE, 0) if first > 0 else None,
+        "newer": events[-1].offset if len(found) > PAGE else None,
+    }
+
+
+async def _event(site: Site, query: QueryParams) -> Context:
+    stream, offset = site.store.stream(query.get("name", "")), number(query.get("offset", ""), "offset")
+    found = await stream.read_since(offset - 1, 1)
+    event = found[0] if found and found[0].offset == offset else None
+    context: Context = {"stream": stream.name, "offset": offset, "event": event, "is_missing": event is None}
+    if event is None:
+        return context
+    text, is_whole = pretty(event)
+    return context | {"payload": text, "is_whole": is_whole, "headers": dict(event.headers)}
+
+
 def _schedules(site: Site, query: QueryParams) -> Context:
     return {"schedules": site.look.seen.schedules, "runner": _runner(site), "late": LATE}
 
@@ -289,6 +327,8 @@ VIEWS: Final[Mapping[str, View]] = {
     "/queue": View("queue.html", "Queue", _queue, _listed),
     "/job": View("job.html", "Job", None, _job),
     "/streams": View("streams.html", "Streams", _streams),
+    "/stream": View("stream.html", "Stream", None, _events),
+    "/event": View("event.html", "Event", None, _event),
     "/schedules": View("schedules.html", "Schedules", _schedules),
     "/locks": View("locks.html", "Locks", _locks),
 }

@@ -1,6 +1,5 @@
 """The dead jobs in the admin: list, look, redrive, purge; each by a permission of its own, changes after a question."""
 
-import json
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
@@ -16,11 +15,12 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.views.decorators.http import require_POST
 
+from alkstore.clearing import redrive_dead
 from alkstore.django.models import DeadJob
 from alkstore.django.process import store
-from alkstore.errors import AlkstoreError, CodecError
+from alkstore.errors import AlkstoreError
 from alkstore.records import JobState
-from alkstore.shown import many
+from alkstore.shown import gist, lines, many, plain, pretty
 from alkstore.sync.queue import Queue
 from alkstore.values import Job
 
@@ -29,8 +29,17 @@ __all__ = ["DeadJobAdmin"]
 PAGE: Final = 50
 """Jobs on a page."""
 
-AT_ONCE: Final = 1_000
-"""Jobs that are read, and redriven, at once."""
+SHOWN: Final = 120
+"""Characters of an error in the list."""
+
+MOST: Final = 20_000
+"""Dead jobs that one form redrives, about: a browser waits for its answer."""
+
+PLACES: Final = 200
+"""Queues and outboxes that are counted for the list: each costs a round trip."""
+
+LARGEST: Final = 2**63 - 1
+"""Of what an id can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class Place:
     @property
     def title(self) -> str:
         """What people call it."""
-        return f"{'outbox' if self.is_outbox else 'queue'} {self.name}"
+        return f"{'outbox' if self.is_outbox else 'queue'} {plain(self.name)}"
 
     @property
     def query(self) -> dict[str, str]:
@@ -109,7 +118,7 @@ class DeadJobAdmin(admin.ModelAdmin):
             found = place.jobs().list(
                 state=JobState.DEAD,
                 error=error or None,
-                after=int(after) if after.isdecimal() else 0,
+                after=_number(after) or 0,
                 limit=PAGE + 1,
             )
         jobs = found[:PAGE]
@@ -118,10 +127,10 @@ class DeadJobAdmin(admin.ModelAdmin):
             request,
             "change_list",
             "Dead jobs",
-            places=_places(),
+            **_places(),
             place=place,
             error=error,
-            jobs=jobs,
+            jobs=[(job, plain(gist(job.last_error) or "", SHOWN)) for job in jobs],
             more=more,
         )
 
@@ -138,8 +147,9 @@ class DeadJobAdmin(admin.ModelAdmin):
             f"Dead job {id}",
             place=place,
             job=job,
-            payload=_payload(job),
-            error=job.last_error,
+            payload=lines(pretty(job)),
+            error=lines(job.last_error or ""),
+            headers={plain(name): plain(value) for name, value in job.headers.items()},
         )
 
     def _check_view(self, request: HttpRequest) -> None:
@@ -163,7 +173,8 @@ class DeadJobAdmin(admin.ModelAdmin):
             return self._page(request, "confirm", "Are you sure?", asked=asked, place=asked.place)
         count = asked.redrive() if action == "redrive" else asked.purge()
         self._log(request, asked, count)
-        messages.success(request, f"{asked.done}: {many(count, 'dead job')} of {asked.place.title}.")
+        more = " More may be left: one form does about 20,000." if count >= MOST else ""
+        messages.success(request, f"{asked.done}: {many(count, 'dead job')} of {asked.place.title}.{more}")
         return self._back(asked.place)
 
     def _back(self, place: Place) -> HttpResponse:
@@ -210,13 +221,11 @@ class _Asked:
     def of(cls, action: str, given: QueryDict) -> "_Asked | None":
         place = Place.asked(given)
         if action == "purge":
-            try:
-                return cls(action, place, days=max(float(given.get("days") or 0), 0))
-            except ValueError:
-                return None
+            days = _days(given.get("days", ""))
+            return None if days is None else cls(action, place, days=days)
         if "everything" in given:
             return cls(action, place, error=given.get("error", ""))
-        ids = tuple(int(id) for id in given.getlist("id") if id.isdecimal())
+        ids = tuple(id for text in given.getlist("id") if (id := _number(text)) is not None)
         return cls(action, place, ids=ids) if ids else None
 
     @property
@@ -236,28 +245,33 @@ class _Asked:
         jobs = self.place.jobs()
         if self.ids:
             return jobs.redrive(*self.ids)
-        # By ids that grow: what dies again meanwhile is met once, or this would go round for ever.
-        count, after = 0, 0
-        while found := jobs.list(state=JobState.DEAD, error=self.error or None, after=after, limit=AT_ONCE):
-            count += jobs.redrive(*(job.id for job in found))
-            after = found[-1].id
-        return count
+        return jobs._call(lambda queue, _: redrive_dead(queue, self.error or None, most=MOST))
 
     def purge(self) -> int:
         return self.place.jobs().purge_dead(older_than=timedelta(days=self.days))
 
 
-def _places() -> list[tuple[Place, int]]:
+def _number(text: str) -> int | None:
+    """Read an id; None if it can be none."""
+    is_one = text.isdecimal() and len(text) < 20 and int(text) <= LARGEST
+    return int(text) if is_one else None
+
+
+def _days(text: str) -> float | None:
+    """Read an age; None if it is none: less than nothing would mean all of them."""
+    try:
+        days = float(text)
+        timedelta(days=days)
+    except (ValueError, OverflowError):
+        return None
+    return days if days >= 0 else None
+
+
+def _places() -> dict[str, Any]:
     opened = store()
     places = [Place(name, False) for name in opened.queues()] + [
         Place(name, True) for name in opened.outboxes()
     ]
-    counted = [(place, place.jobs().stats().dead) for place in places]
-    return [(place, dead) for place, dead in counted if dead]
-
-
-def _payload(job: Job) -> str:
-    try:
-        return json.dumps(job.payload, ensure_ascii=False, indent=2)
-    except CodecError:
-        return job.payload_bytes.decode("utf-8", "backslashreplace")
+    counted = [(place, place.jobs().stats().dead) for place in places[:PLACES]]
+    found = [(place, dead) for place, dead in counted if dead]
+    return {"places": found, "uncounted": max(len(places) - PLACES, 0)}
