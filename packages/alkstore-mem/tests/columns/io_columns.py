@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from alkstore_contract_suite.factory import Capability, Supported
 from alkstore_contract_suite.in_process import InProcessColumn, MakeStore
 from alkstore_contract_suite.registry import Registry
 from alkstore_mem.contract import CAPABILITIES, MemColumn
-from alkstore_mem.engine import OMITTED, MemEngine
+from alkstore_mem.engine import OMITTED, MemEngine, alkstore_engine
 
 TURNS = 2
 """Loop turns before and after each call: enough for others to get between."""
@@ -85,11 +86,20 @@ def pytest_alkstore_register(registry: Registry) -> None:
 def _column(
     name: str, make_store: MakeStore, capabilities: Mapping[str, Capability], omitted: Mapping[str, str]
 ) -> InProcessColumn:
+    omitted = {**omitted, "TX-09": "calls wait for a wire here, so a look takes more than one step"}
+    said = alkstore_engine()
+    registered = replace(
+        said,
+        capabilities={word: isinstance(capabilities[word], Supported) for word in said.capabilities},
+        durable=isinstance(capabilities["durable"], Supported),
+        omitted=omitted,
+    )
     return MemColumn(
         name,
         version=alkstore.__version__,
         contract="1.0",
         capabilities=capabilities,
         make_store=make_store,
-        omitted={**omitted, "TX-09": "calls wait for a wire here, so a look takes more than one step"},
+        omitted=omitted,
+        registration=lambda: registered,
     )
