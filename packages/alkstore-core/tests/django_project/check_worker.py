@@ -87,7 +87,7 @@ def test_a_traceback_begins_with_the_handler() -> None:
         ("shop", "target must be module:worker"),
         ("shop.nowhere:worker", "there is no module 'shop.nowhere'"),
         ("shop.jobs:nothing", "module 'shop.jobs' has no 'nothing'"),
-        ("shop.jobs:USED", r"must be an alkstore\.worker\.Worker or a function"),
+        ("shop.jobs:USED", r"must be an alkstore\.worker\.Worker or give one"),
     ],
 )
 def test_what_is_no_worker_is_refused(target: str, said: str) -> None:

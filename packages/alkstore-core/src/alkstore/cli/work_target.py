@@ -1,19 +1,16 @@
 """What ``alkstore work module:worker`` names: a worker, or what makes one."""
 
-import importlib
-import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import click
 
 from alkstore.cli.storage import Storage
-from alkstore.errors import show
 from alkstore.observing import Observer
 from alkstore.worker import Worker
+from alkstore.worker import target as target_of_worker
 
 __all__ = ["load", "made"]
 
@@ -22,29 +19,16 @@ def load(target: str) -> object:
     """Import what a target names; the working folder is looked in first.
 
     Raises:
-        UsageError: There is no such module or attribute.
+        UsageError: It is no MODULE:WORKER.
+        InvalidArgument: There is no such module or attribute.
     """
-    name, colon, path = target.partition(":")
-    if not colon or not name or not path:
+    if ":" not in target:
         raise click.UsageError(
             f"{target!r} is no MODULE:WORKER; to run a program for each job of a queue: --exec"
         )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
-        value: object = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and lacks something itself
-        raise click.UsageError(
-            f"there is no module {error.name!r} (looked in {os.getcwd()} first)"
-        ) from error
-    for part in path.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError as error:
-            raise click.UsageError(f"module {name!r} has no {path!r}") from error
-    return value
+    return target_of_worker.load(target)
 
 
 @asynccontextmanager
@@ -65,41 +49,24 @@ async def made(
         observers: Who is told what happens in the store.
 
     Raises:
-        UsageError: It gives no worker, or the storage is named in vain, or observers come too late.
+        InvalidArgument: It gives no worker.
+        UsageError: The storage is named in vain, or not named, or observers come too late.
     """
     async with AsyncExitStack() as stack:
-        takes_store = False
+        takes_store = callable(value) and target_of_worker.takes_store(value)
         if callable(value):
-            arguments = []
-            takes_store = _takes_one(value)
-            if takes_store:
-                if storage is None:
-                    raise click.UsageError(f"{target} takes a store: give --url, or set ALKSTORE_URL")
-                arguments.append(await stack.enter_async_context(storage.open(observers=observers)))
-            value = await _entered(value(*arguments), stack)
-        if not isinstance(value, Worker):
-            raise click.UsageError(
-                f"{target} must be an alkstore.worker.Worker or give one, got {show(value)}"
-            )
+            if takes_store and storage is None:
+                raise click.UsageError(f"{target} takes a store: give --url, or set ALKSTORE_URL")
+            arguments = [] if storage is None or not takes_store else [storage.open(observers=observers)]
+            value = value(*[await stack.enter_async_context(each) for each in arguments])
+        worker = await target_of_worker.given(value, target, stack)
         if is_named and not takes_store:
             raise click.UsageError(f"{target} has a store of its own, so --url and --schema mean nothing")
-        if value.store._state == "new":
-            value.store._observe(observers)
-            _ = await stack.enter_async_context(value.store)
+        if worker.store._state == "new":
+            worker.store._observe(observers)
+            _ = await stack.enter_async_context(worker.store)
         elif observers and not takes_store:
             raise click.UsageError(
                 f"{target} has opened its store already; give it observers=[alkstore.prometheus.Metrics()] itself"
             )
-        yield value
-
-
-async def _entered(value: Any, stack: AsyncExitStack) -> object:
-    if inspect.isawaitable(value):
-        value = await value
-    return await stack.enter_async_context(value) if hasattr(value, "__aenter__") else value
-
-
-def _takes_one(function: Callable[..., object]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(each.kind in kinds and each.default is each.empty for each in parameters)
+        yield worker

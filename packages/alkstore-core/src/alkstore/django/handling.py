@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import importlib
-import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -12,34 +10,12 @@ from django.db import close_old_connections
 
 from alkstore import opening
 from alkstore.django.setting import Configuration
-from alkstore.errors import InvalidArgument, show
 from alkstore.job import JobHandle
 from alkstore.worker import Worker
+from alkstore.worker import target as target_of_worker
 from alkstore.worker.handler import Call, Selector
 
-__all__ = ["load", "made"]
-
-
-def load(target: str) -> object:
-    """Import what ``module:name`` names.
-
-    Raises:
-        InvalidArgument: It names nothing.
-    """
-    name, colon, path = target.partition(":")
-    if not colon or not name or not path:
-        raise InvalidArgument(f"target must be module:worker, as 'shop.jobs:worker', got {show(target)}")
-    try:
-        value: object = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and lacks something itself
-        raise InvalidArgument(f"there is no module {show(error.name)}, which {show(target)} names") from error
-    for part in path.split("."):
-        if not hasattr(value, part):
-            raise InvalidArgument(f"module {show(name)} has no {show(path)}")
-        value = getattr(value, part)
-    return value
+__all__ = ["made"]
 
 
 @asynccontextmanager
@@ -47,7 +23,8 @@ async def made(value: object, target: str, wanted: Configuration) -> AsyncIterat
     """Give the worker with its store open, its plain handlers with fresh connections.
 
     Args:
-        value: A worker, or a function that gives one; a function with a parameter gets the store of the settings.
+        value: A worker, or a function, async or not, that gives one or an async context manager of one. A function with
+            a parameter gets the store of the settings.
         target: What messages call it.
         wanted: Those settings.
 
@@ -56,18 +33,14 @@ async def made(value: object, target: str, wanted: Configuration) -> AsyncIterat
     """
     async with AsyncExitStack() as stack:
         if callable(value):
-            takes_store = bool(inspect.signature(value).parameters)
-            store = opening.open(wanted.url, **wanted.options) if takes_store else None
-            value = value() if store is None else value(await stack.enter_async_context(store))
-            value = await value if inspect.isawaitable(value) else value
-        if not isinstance(value, Worker):
-            raise InvalidArgument(
-                f"{target} must be an alkstore.worker.Worker or a function that gives one, got {show(value)}"
-            )
-        if value.store._state == "new":
-            _ = await stack.enter_async_context(value.store)
-        _refresh(value)
-        yield value
+            takes_store = target_of_worker.takes_store(value)
+            arguments = [opening.open(wanted.url, **wanted.options)] if takes_store else []
+            value = value(*[await stack.enter_async_context(each) for each in arguments])
+        worker = await target_of_worker.given(value, target, stack)
+        if worker.store._state == "new":
+            _ = await stack.enter_async_context(worker.store)
+        _refresh(worker)
+        yield worker
 
 
 def _refresh(worker: Worker) -> None:

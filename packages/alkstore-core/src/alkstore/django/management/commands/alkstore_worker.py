@@ -7,10 +7,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from alkstore import opening
-from alkstore.django.handling import load, made
+from alkstore.django.handling import made
 from alkstore.django.setting import Configuration, configuration
 from alkstore.errors import AlkstoreError
 from alkstore.worker import Counts
+from alkstore.worker.target import load
 
 __all__ = ["Command"]
 
@@ -45,13 +46,15 @@ class Command(BaseCommand):
                 raise CommandError(
                     "the store of the settings ends with its process: no other one works on its jobs"
                 )
-            counts = asyncio.run(_work(target, wanted, until_idle=until_idle))
+            # Not within the loop, where Django refuses the ORM: a module may ask it something when it is imported.
+            value = load(target)
+            counts = asyncio.run(_work(value, target, wanted, until_idle=until_idle))
         except AlkstoreError as error:
             raise CommandError(str(error)) from error
         found = dataclasses.asdict(counts)
         self.stdout.write(", ".join(f"{name} {count:,}" for name, count in found.items()))
 
 
-async def _work(target: str, wanted: Configuration, *, until_idle: bool) -> Counts:
-    async with made(load(target), target, wanted) as worker:
+async def _work(value: object, target: str, wanted: Configuration, *, until_idle: bool) -> Counts:
+    async with made(value, target, wanted) as worker:
         return await (worker.run_until_idle() if until_idle else worker.run())
