@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hanging import HUNG
 
 import alkstore
 from alkstore import Job, JobHandle, Store
@@ -390,3 +391,20 @@ async def test_an_engines_own_constructor_takes_observers_too(tmp_path: Path) ->
 async def test_what_cannot_be_called_is_no_observer(observers: Any) -> None:
     with pytest.raises(InvalidArgument, match="observer"):
         _ = alkstore.open("mem://", observers=observers)
+
+
+async def test_a_cancellation_that_an_observer_raises_is_its_own_error_and_the_claim_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def cancelled(fact: Fact) -> None:
+        raise asyncio.CancelledError
+
+    async with alkstore.open("mem://", observers=[cancelled]) as store:
+        await store.queue("mail").enqueue(1)
+        async with asyncio.timeout(HUNG):
+            (handle,) = await store.queue("mail").claim_batch(1)
+        async with handle:
+            pass
+
+        assert await store.queue("mail").list() == []
+    assert caplog.text.count("what it observed is unharmed") == 1

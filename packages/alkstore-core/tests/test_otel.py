@@ -13,6 +13,7 @@ import alkstore
 from alkstore import Store
 from alkstore.worker import Worker
 
+SENT = "messaging.client.sent.messages"
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -251,3 +252,14 @@ async def test_the_conventions_metrics_count_what_happens(store: Store, traced: 
     ((labels, seconds),) = traced.points("messaging.process.duration")
     assert labels == mail | {"messaging.operation.name": "handle"}
     assert seconds > 0
+
+
+async def test_the_names_of_a_queue_a_tenant_fill_no_memory_with_series() -> None:
+    traced = Traced(most=2)
+    async with alkstore.open("mem://", observers=[traced.telemetry]) as store:
+        for name in ("a", "b", "c", "d", "a"):
+            await store.queue(name).enqueue(1)
+
+    sent = {labels["messaging.destination.name"]: count for labels, count in traced.points(SENT)}
+    assert sent == {"a": 2, "b": 1, "other": 2}
+    assert {"enqueue c", "enqueue d"} <= {span.name for span in traced.spans}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from alkstore.engine import JobRecord
+from alkstore.errors import show
 from alkstore.observing import (
     BatchWritten,
     Destination,
@@ -98,7 +99,7 @@ def _fields(fact: Fact) -> Fields:
             found = {**_of(fact.destination), "count": len(fact.jobs), "reclaimed": fact.reclaimed}
             return {**found, "seconds": fact.seconds}
         case JobHandled():
-            error = None if fact.error is None else repr(fact.error)
+            error = None if fact.error is None else show(fact.error)
             found = {**_of(fact.destination), **_of_job(fact.job), "error": error}
             return {**found, "seconds": fact.seconds}
         case JobSettled():

@@ -1,5 +1,6 @@
 """The observers of one store, kept from doing any harm to what they observe."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,9 @@ __all__ = ["Handling", "Observation", "Sending", "check_observers"]
 LOGGER: Final = logging.getLogger("alkstore.observing")
 
 NOTHING: Final[Mapping[str, str]] = {}
+
+HARMLESS: Final = (Exception, asyncio.CancelledError)
+"""What an observer raises. Nobody can cancel it, for it does not await: a cancellation is one that it found elsewhere."""
 
 T = TypeVar("T")
 
@@ -51,7 +55,7 @@ class Observation:
         for observer in self.observers:
             try:
                 observer(fact)
-            except Exception as error:  # whatever it is, it is not to end what was observed
+            except HARMLESS as error:  # whatever it is, it is not to end what was observed
                 self.note(observer, error)
 
     def sending(self, destination: Destination, count: int) -> "Sending":
@@ -62,7 +66,7 @@ class Observation:
         """Let the carriers be around a handler from now on, until it is told to have ended."""
         return Handling(self, job)
 
-    def note(self, observer: object, error: Exception) -> None:
+    def note(self, observer: object, error: BaseException) -> None:
         """Log what an observer raised; only once, for it may do so at every job."""
         if not any(observer is each for each in self._faulty):
             self._faulty.append(observer)
@@ -87,7 +91,7 @@ class _Around:
         try:
             context = make()
             value = context.__enter__()
-        except Exception as error:
+        except HARMLESS as error:
             self._observation.note(carrier, error)
             return default
         self._entered.append((carrier, context))
@@ -100,7 +104,7 @@ class _Around:
             carrier, context = self._entered.pop()
             try:
                 context.__exit__(exc_type, exc, traceback)
-            except Exception as error:
+            except HARMLESS as error:
                 if error is not exc:  # a generator passes on what it was left with
                     self._observation.note(carrier, error)
 
@@ -128,7 +132,7 @@ class Sending(_Around):
         for carrier, _ in self._entered:
             try:
                 carrier.sent(ids)
-            except Exception as error:
+            except HARMLESS as error:
                 self._observation.note(carrier, error)
 
     def __exit__(

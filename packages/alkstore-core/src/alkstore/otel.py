@@ -25,6 +25,7 @@ except ModuleNotFoundError as error:
         "alkstore.otel needs opentelemetry-api: pip install 'alkstore-core[otel]'", name=error.name
     ) from error
 
+from alkstore.metering import SIZES, WAITS, Labels
 from alkstore.observing import (
     BatchWritten,
     Destination,
@@ -49,11 +50,6 @@ SYSTEM: Final = "alkstore"
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """Bounds of durations, as the conventions have them."""
-
-WAITS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3_600, 14_400)
-"""Bounds of seconds that jobs wait: from a hand-over at once to a backlog of hours."""
-
-SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 
 MOST_LINKS: Final = 128
 """Links of one span: what the SDK keeps by default."""
@@ -82,10 +78,21 @@ class Telemetry:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
         propagator: TextMapPropagator | None = None,
+        most: int = 200,
     ) -> None:
-        """Make it of the providers and the propagator that the application has set, or of those given."""
+        """Make it of the providers and the propagator that the application has set, or of those given.
+
+        Args:
+            tracer_provider, meter_provider, propagator: In place of the application's.
+            most: Queues, outboxes and streams whose names are attributes of metrics: those that came first. The rest
+                share the name ``other``; in spans each has its own.
+
+        Raises:
+            InvalidArgument: ``most`` is not positive.
+        """
         self._tracer = trace.get_tracer("alkstore", __version__, tracer_provider)
-        self._instruments = _Instruments(metrics.get_meter("alkstore", __version__, meter_provider))
+        meter = metrics.get_meter("alkstore", __version__, meter_provider)
+        self._instruments = _Instruments(meter, Labels(most))
         self._propagator = propagator
         self._claims: dict[tuple[int, int, str | None], SpanContext] = {}
 
@@ -264,7 +271,8 @@ def _error_type(error: BaseException) -> str:
 class _Instruments:
     """The metrics: those of the conventions by their names, and ours."""
 
-    def __init__(self, meter: metrics.Meter) -> None:
+    def __init__(self, meter: metrics.Meter, labels: Labels) -> None:
+        self._destinations = labels
         counter, histogram = meter.create_counter, meter.create_histogram
         self._sent = counter("messaging.client.sent.messages", "{message}", "Jobs and events sent.")
         self._consumed = counter(
@@ -310,20 +318,22 @@ class _Instruments:
                 self._receive("read", fact.destination, len(fact.events), fact.seconds)
             case JobsClaimed():
                 self._receive("claim", fact.destination, len(fact.jobs), fact.seconds)
-                labels = _labels(fact.destination)
+                labels = self._labels(fact.destination)
                 self._batch.record(len(fact.jobs), {"alkstore.batch.kind": "claim"})
                 for waited in fact.waited:
                     self._wait.record(waited, labels)
                 if fact.reclaimed:
                     self._reclaimed.add(fact.reclaimed, labels)
             case JobHandled():
-                self._process.record(fact.seconds, _failed(_labels(fact.destination, "handle"), fact.error))
+                self._process.record(
+                    fact.seconds, _failed(self._labels(fact.destination, "handle"), fact.error)
+                )
             case JobSettled():
-                self._settled.add(1, {**_labels(fact.destination), "alkstore.job.outcome": fact.outcome})
+                self._settled.add(1, {**self._labels(fact.destination), "alkstore.job.outcome": fact.outcome})
                 if (operation := OPERATIONS.get(fact.outcome)) is not None:
-                    self._operation.record(fact.seconds, _labels(fact.destination, operation))
+                    self._operation.record(fact.seconds, self._labels(fact.destination, operation))
             case JobsExpired():
-                self._expired.add(fact.count, _labels(fact.destination))
+                self._expired.add(fact.count, self._labels(fact.destination))
             case SchedulesFired():
                 self._fired.add(fact.jobs)
             case BatchWritten():
@@ -332,25 +342,24 @@ class _Instruments:
                 self._lost.add(1)
 
     def _send(self, operation: str, destination: Destination, count: int, seconds: float) -> None:
-        labels = _labels(destination, operation)
+        labels = self._labels(destination, operation)
         self._sent.add(count, labels)
         self._operation.record(seconds, labels)
 
     def _receive(self, operation: str, destination: Destination, count: int, seconds: float) -> None:
-        labels = _labels(destination, operation)
+        labels = self._labels(destination, operation)
         self._consumed.add(count, labels)
         self._operation.record(seconds, labels)
 
-
-def _labels(destination: Destination, operation: str | None = None) -> dict[str, str]:
-    labels = {
-        "messaging.system": SYSTEM,
-        "messaging.destination.name": destination.name,
-        "alkstore.destination.kind": destination.kind,
-    }
-    if operation is not None:
-        labels["messaging.operation.name"] = operation
-    return labels
+    def _labels(self, destination: Destination, operation: str | None = None) -> dict[str, str]:
+        labels = {
+            "messaging.system": SYSTEM,
+            "messaging.destination.name": self._destinations.name(destination),
+            "alkstore.destination.kind": destination.kind,
+        }
+        if operation is not None:
+            labels["messaging.operation.name"] = operation
+        return labels
 
 
 def _failed(labels: dict[str, str], error: BaseException | None) -> dict[str, str]:

@@ -25,9 +25,9 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from alkstore import numbers
 from alkstore.engine import JobCounts
 from alkstore.errors import AlkstoreError
+from alkstore.metering import SIZES, WAITS, Labels
 from alkstore.observing import (
     BatchWritten,
     Destination,
@@ -47,15 +47,8 @@ from alkstore.store import Store
 
 __all__ = ["Gauges", "Metrics"]
 
-OTHER: Final = "other"
-"""What the label says of the destinations that came after `Metrics`' ``most``."""
-
-WAITS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3_600, 14_400)
-"""Bounds in seconds: from a hand-over at once to a backlog of hours."""
-
 HANDLING: Final = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900)
 ROUND_TRIPS: Final = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
-SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 
 PATIENCE: Final = 5.0
 """Seconds that a scrape waits for the storage; Prometheus itself gives up after 10 by default."""
@@ -80,8 +73,7 @@ class Metrics:
             ValueError: The registry has these metrics already.
         """
         self._registry = registry
-        self._most = numbers.integer(most, "most", least=1)
-        self._known: set[Destination] = set()
+        self._labels = Labels(most, self._begin)
         self._define_counters(registry)
         self._define_histograms(registry)
         self._listener = Gauge(
@@ -137,9 +129,9 @@ class Metrics:
             case JobsExpired():
                 self._expired.labels(*self._queue(fact.destination)).inc(fact.count)
             case EventsPublished():
-                self._published.labels(self._name(fact.destination)).inc(len(fact.offsets))
+                self._published.labels(self._labels.name(fact.destination)).inc(len(fact.offsets))
             case EventsRead():
-                self._read.labels(self._name(fact.destination)).inc(len(fact.events))
+                self._read.labels(self._labels.name(fact.destination)).inc(len(fact.events))
                 self._round_trip.labels("read").observe(fact.seconds)
             case SchedulesFired():
                 self._fired.inc(fact.jobs)
@@ -162,18 +154,11 @@ class Metrics:
         self._round_trip.labels("claim").observe(fact.seconds)
 
     def _queue(self, destination: Destination) -> tuple[str, str]:
-        return destination.kind, self._name(destination)
-
-    def _name(self, destination: Destination) -> str:
-        if destination not in self._known:
-            if len(self._known) >= self._most:
-                return OTHER
-            self._known.add(destination)
-            if destination.kind != "stream":
-                self._begin(destination)
-        return destination.name
+        return destination.kind, self._labels.name(destination)
 
     def _begin(self, destination: Destination) -> None:
+        if destination.kind == "stream":
+            return
         # A series that begins with its first count looks to rate() and increase() as if nothing had happened.
         for counter in (self._reclaimed, self._expired, self._failed):
             counter.labels(*destination)
@@ -190,7 +175,7 @@ class Metrics:
         comes from the loop itself must not wait for it: an ASGI application awaits `Gauges.text`.
         """
         store._check("Metrics.gauges", write=False)
-        gauges = Gauges(store, self._registry, self._most)
+        gauges = Gauges(store, self._registry, self._labels.most)
         self._registry.register(gauges)
         try:
             yield gauges

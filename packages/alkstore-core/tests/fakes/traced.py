@@ -20,13 +20,13 @@ __all__ = ["Traced", "order"]
 class Traced:
     """Telemetry of one test, and what came out of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = 200) -> None:
         self.provider = TracerProvider()
         self._exporter = InMemorySpanExporter()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self._reader = InMemoryMetricReader()
         self.telemetry = Telemetry(
-            tracer_provider=self.provider, meter_provider=MeterProvider([self._reader])
+            tracer_provider=self.provider, meter_provider=MeterProvider([self._reader]), most=most
         )
 
     @contextmanager
