@@ -19,6 +19,7 @@ import pytest
 
 from mutation_faults import Fault, faults
 from mutation_run import Run
+from mutation_survivors import FILE, PAGE, Known, page, read, unreasoned
 from workspace import ROOT
 
 __all__ = ["main"]
@@ -78,8 +79,19 @@ def _survivors(results: Sequence[tuple[Fault, str]]) -> Iterator[str]:
             yield f"{package}.{module}:{line} {kind}: {result}\n{change}"
 
 
+def _told(results: Sequence[tuple[Fault, str]], known: Known) -> tuple[Sequence[str], int]:
+    """Give what to print of new survivors, and the exit code: 1 if one is of a module that has been looked at."""
+    alive = [fault for fault, result in results if result in {"survived", "unreached"}]
+    new = list(unreasoned(alive, known))
+    watched = [entry for entry in new if any(f"module = '{module}'" in entry for module in known.modules)]
+    head = [f"{len(new)} survivors without a reason; complete them and add them to {FILE.name}:", ""]
+    return [*head, "\n\n".join(new)] if new else [], 1 if watched else 0
+
+
 def main(arguments: list[str]) -> int:
-    """Plant the faults, print a table and the survivors, and give the exit code: whether the tests ran at all."""
+    """Plant the faults, print a table and the survivors, and give the exit code: 1 for new survivors where all were known,
+    and if the tests did not run at all.
+    """
     parser = argparse.ArgumentParser(prog="mutation", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--module", default=".*", metavar="PATTERN", help="as alkstore_mem.queue (default: all)"
@@ -91,14 +103,22 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=Path("mutation.jsonl"), help="where a line a fault is added"
     )
     parser.add_argument("--engine", action="append", default=["mem"], help="look at this column too")
+    parser.add_argument(
+        "--page", action="store_true", help=f"plant nothing: write {PAGE.name} from {FILE.name}"
+    )
     options = parser.parse_args(arguments)
+    known = read(FILE.read_text("utf-8"))
+    if options.page:
+        PAGE.write_text(page(known), "utf-8")
+        return 0
     chosen = _sample(_modules(options.module), options.most, options.seed)
     run = Run([fault for fault in chosen if options.line in {None, fault.line}], options.out)
     os.chdir(ROOT)
     columns = [f"--alk-engine={name}" for name in options.engine]
     pytest.main([*OPTIONS, *TESTS, *columns], plugins=[run])
-    print("\n".join([*_table(run.results), "", *_survivors(run.results)]))
-    return 0 if run.results else 1
+    told, code = _told(run.results, known)
+    print("\n".join([*_table(run.results), "", *_survivors(run.results), "", *told]))
+    return code if run.results else 1
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ class Fault:
         kind: Cosmic Ray's name of the operator.
         change: The lines that differ, as in a diff.
         source: The whole module as changed.
+        name: The function's, with its class.
     """
 
     function: Place
@@ -68,6 +69,7 @@ class Fault:
     kind: str
     change: str
     source: str
+    name: str
 
     @property
     def described(self) -> list[str | int]:
@@ -104,7 +106,8 @@ def faults(path: Path, order: Random) -> Iterator[Fault]:
         changed = mutate_code(source, operators[name], occurrence)
         if changed is not None and _differs(changed, str(path), bodies[line], honest):
             place = (str(path), bodies[line])
-            yield Fault(place, line, name.removeprefix("core/"), _change(source, changed), changed)
+            kind, function = name.removeprefix("core/"), honest[bodies[line]].co_qualname
+            yield Fault(place, line, kind, _change(source, changed), changed, function)
 
 
 def owners(paths: Iterable[str]) -> dict[Place, int]:
