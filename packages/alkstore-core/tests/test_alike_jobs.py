@@ -1,6 +1,10 @@
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from alkstore import carrying
+from alkstore.batching import Batcher
 from alkstore.draft import new_jobs
 from alkstore.engine import AlikeEvents, AlikeJobs, NewEvent, NewJob
 from alkstore.stamps import PLAIN
@@ -45,6 +49,39 @@ def test_a_batch_with_options_for_each_is_not_alike_and_one_without_is() -> None
     assert isinstance(new_jobs("mail", PLAIN, values, None, call), AlikeJobs)
     each = new_jobs("mail", PLAIN, values, [EnqueueOpts()] * 3, call)
     assert list(new_jobs("mail", PLAIN, values, None, call)) == list(each)
+
+
+class Storage:
+    """An engine that keeps what it is handed, and takes a turn of the loop for it."""
+
+    def __init__(self) -> None:
+        self.handed: list[Sequence[object]] = []
+
+    async def insert_jobs(self, jobs: Sequence[object]) -> Sequence[int]:
+        self.handed.append(jobs)
+        await asyncio.sleep(0)
+        return range(len(jobs))
+
+    settle_jobs = append_events = insert_jobs
+
+    async def notify(self, wakes: Sequence[object]) -> None:
+        raise NotImplementedError
+
+
+async def enqueue(batcher: Batcher, jobs: Sequence[NewJob]) -> list[int]:
+    return list(await batcher.insert_jobs(jobs))
+
+
+async def test_a_batch_that_stands_in_line_alone_is_handed_on_as_alike() -> None:
+    storage = Storage()
+    batcher = Batcher(storage)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(enqueue(batcher, [job(b"0")]))
+        second = group.create_task(enqueue(batcher, ALIKE))
+
+    assert storage.handed == [[job(b"0")], ALIKE]
+    assert second.result() == [0, 1, 2]
 
 
 # ---------------------------------------------------------------- events

@@ -206,9 +206,10 @@ class _Lane(Generic[Item, Result]):
     async def _flush_line(self) -> None:
         self._has_company = False
         try:
-            while batch := self._take():
+            while (taken := self._take())[0]:
+                batch, items = taken
                 self._has_company = self._has_company or len(batch) > 1
-                await self._flush(batch)
+                await self._flush(batch, items)
                 if len(batch) == 1 and not self._line:
                     break  # a caller that is alone again flushes itself
                 # Those who were answered call again within this turn; without it the next flush would miss half of them.
@@ -219,40 +220,38 @@ class _Lane(Generic[Item, Result]):
         finally:
             self._rest()
 
-    def _take(self) -> list[_Call[Result, Item]]:
+    def _take(self) -> tuple[list[_Call[Result, Item]], Sequence[Item]]:
+        """Take the calls of one flush, none if the line is empty, and all that they want written."""
         line = self._line
         if len(line) <= MAX_ROWS:  # nearly always all of them fit
             batch = [call for call in line if not call[0].done()]
-            if sum([len(items) for _, items in batch]) <= MAX_ROWS:
+            items = _items_of(batch)
+            if len(batch) < 2 or (len(items) <= MAX_ROWS and self._weigh(items) <= MAX_BYTES):
                 line.clear()
-                return self._lightened(batch)
-        batch = []
-        rows = 0
+                return batch, items
+        batch = self._part_of_line()
+        return batch, _items_of(batch)
+
+    def _part_of_line(self) -> list[_Call[Result, Item]]:
+        """Take no more calls than one flush may carry, one at least if there is any."""
+        line = self._line
+        batch: list[_Call[Result, Item]] = []
+        rows = size = 0
         while line:
             answer, items = call = line[0]
             if answer.done():  # cancelled before its flush began: it never happened
                 line.popleft()
                 continue
             rows += len(items)
-            if batch and rows > MAX_ROWS:
+            size += self._weigh(items)
+            if batch and (rows > MAX_ROWS or size > MAX_BYTES):
                 break
             batch.append(call)
             line.popleft()
-        return self._lightened(batch)
-
-    def _lightened(self, batch: list[_Call[Result, Item]]) -> list[_Call[Result, Item]]:
-        """Put back in line what is too much for one flush. Nearly always it is not: all together are weighed first."""
-        if len(batch) > 1 and self._weigh(_items_of(batch)) > MAX_BYTES:
-            size = self._weigh(batch[0][1])
-            for at, (_, items) in enumerate(batch[1:], 1):
-                size += self._weigh(items)
-                if size > MAX_BYTES:
-                    self._line.extendleft(reversed(batch[at:]))
-                    return batch[:at]
         return batch
 
-    async def _flush(self, batch: Sequence[_Call[Result, Item]]) -> None:
-        error = await self._try(batch)
+    async def _flush(self, batch: Sequence[_Call[Result, Item]], items: Sequence[Item]) -> None:
+        error = await self._try(batch, items)
         if error is None:
             return
         if len(batch) == 1 or not self._is_repeatable(error):
@@ -263,7 +262,7 @@ class _Lane(Generic[Item, Result]):
             call = waiting.popleft()
             if call[0].done():
                 continue
-            error = await self._try((call,), waiting)
+            error = await self._try((call,), call[1], waiting)
             if error is not None:
                 _fail((call,), error)
                 if self._was_slow:
@@ -271,13 +270,16 @@ class _Lane(Generic[Item, Result]):
                     return
 
     async def _try(
-        self, batch: Sequence[_Call[Result, Item]], waiting: Iterable[_Call[Result, Item]] = ()
+        self,
+        batch: Sequence[_Call[Result, Item]],
+        items: Sequence[Item],
+        waiting: Iterable[_Call[Result, Item]] = (),
     ) -> Exception | None:
         """Write a batch and answer its calls; gives the error if that failed, and notes whether it took long."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            results = await self._write(_items_of(batch))
+            results = await self._write(items)
         except Exception as error:  # whatever the engine raised is the callers' to see, and the line goes on
             self._was_slow = clock() - began > PATIENCE or self._is_held_back(error)
             return error
@@ -331,7 +333,9 @@ class _Lane(Generic[Item, Result]):
         self._line.clear()
 
 
-def _items_of(calls: Iterable[_Call[Result, Item]]) -> list[Item]:
+def _items_of(calls: Sequence[_Call[Result, Item]]) -> Sequence[Item]:
+    if len(calls) == 1:  # as it came: jobs that are handed on as alike stay so
+        return calls[0][1]
     return [item for _, items in calls for item in items]
 
 
