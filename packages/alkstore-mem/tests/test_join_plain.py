@@ -2,11 +2,18 @@
 
 import gc
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from plain_applications import SQLITE, Make, leaves_nothing_or_lands, rolls_back_a_part
+from plain_applications import (
+    SQLITE,
+    Make,
+    leaves_nothing_or_lands,
+    payloads,
+    refuses_and_goes_on,
+    rolls_back_a_part,
+    wakes_who_waits,
+)
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
@@ -34,10 +41,6 @@ def engine(path: str) -> Iterator[Engine]:
     engine = create_engine(f"sqlite:///{path}")
     yield engine
     engine.dispose()
-
-
-def payloads(store: alkstore.sync.Store) -> list[object]:
-    return [job.payload for job in store.queue("q").list()]
 
 
 # ---------------------------------------------------------------- what lands, and what does not
@@ -94,16 +97,20 @@ def test_a_session_that_is_closed_or_dropped_without_a_commit_leaves_nothing(
     assert payloads(store) == []
 
 
-def test_the_commit_wakes_a_thread_that_waits_for_a_job(store: alkstore.sync.Store, engine: Engine) -> None:
-    with ThreadPoolExecutor(1) as pool, Session(engine) as session:
-        waiting = pool.submit(lambda: store.queue("q").claim(timeout=10))
-        with store.join(session) as tx:
-            tx.enqueue("q", 1)
-        session.commit()
+@every_session
+def test_the_commit_wakes_a_thread_that_waits_for_a_job(
+    store: alkstore.sync.Store, path: str, make: Make
+) -> None:
+    with make(path) as app:
+        wakes_who_waits(store, app)
 
-        handle = waiting.result(10)
-        assert handle is not None
-        assert handle.ack()
+
+@every_session
+def test_what_is_refused_leaves_the_transaction_usable(
+    store: alkstore.sync.Store, path: str, make: Make
+) -> None:
+    with make(path) as app:
+        refuses_and_goes_on(store, app)
 
 
 def test_a_position_that_was_reset_meanwhile_refuses_the_sessions_commit(

@@ -3,13 +3,21 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
-from plain_applications import POSTGRESQL, Make, leaves_nothing_or_lands, rolls_back_a_part
+from plain_applications import (
+    POSTGRESQL,
+    Make,
+    closes_with_its_transaction,
+    leaves_nothing_or_lands,
+    payloads,
+    refuses_and_goes_on,
+    rolls_back_a_part,
+    wakes_who_waits,
+)
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -24,10 +32,6 @@ every_library = pytest.mark.parametrize("make", POSTGRESQL.values(), ids=POSTGRE
 def store(dsn: str) -> Iterator[alkstore.sync.Store]:
     with alkstore.sync.open(dsn, wait_timeout=5) as opened:
         yield opened
-
-
-def payloads(store: alkstore.sync.Store) -> list[object]:
-    return [job.payload for job in store.queue("q").list()]
 
 
 # ---------------------------------------------------------------- what lands, and what does not
@@ -53,26 +57,23 @@ def test_what_was_closed_does_not_come_to_life_with_the_next_transaction(
     store: alkstore.sync.Store, dsn: str, make: Make
 ) -> None:
     with make(dsn) as app:
-        with store.join(app.given) as tx:
-            tx.enqueue("q", 1)
-            app.commit()
-            with pytest.raises(Closed):
-                tx.enqueue("q", 2)
-        app.rollback()
-
-    assert payloads(store) == [1]
+        closes_with_its_transaction(store, app)
 
 
-def test_the_commit_wakes_a_thread_that_waits_for_a_job(store: alkstore.sync.Store, dsn: str) -> None:
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as connection:
-        waiting = pool.submit(lambda: store.queue("q").claim(timeout=10))
-        with store.join(connection) as tx:
-            tx.enqueue("q", 1)
-        connection.commit()
+@every_library
+def test_the_commit_wakes_a_thread_that_waits_for_a_job(
+    store: alkstore.sync.Store, dsn: str, make: Make
+) -> None:
+    with make(dsn) as app:
+        wakes_who_waits(store, app)
 
-        handle = waiting.result(10)
-        assert handle is not None
-        assert handle.ack()
+
+@every_library
+def test_what_is_refused_leaves_the_transaction_usable(
+    store: alkstore.sync.Store, dsn: str, make: Make
+) -> None:
+    with make(dsn) as app:
+        refuses_and_goes_on(store, app)
 
 
 def test_a_block_of_the_drivers_own_is_ridden(store: alkstore.sync.Store, dsn: str) -> None:
@@ -112,19 +113,6 @@ def test_a_write_beside_the_joined_transaction_is_refused_on_its_thread(
             store.queue("q").enqueue(1)
         with alkstore.outside_tx():
             assert store.queue("q").enqueue(2)
-
-
-def test_what_is_refused_leaves_the_transaction_usable(store: alkstore.sync.Store, dsn: str) -> None:
-    with psycopg.connect(dsn) as connection, store.join(connection) as tx:
-        with pytest.raises(alkstore.InvalidName):
-            tx.enqueue("", 1)
-        for end in (tx.commit, tx.rollback):
-            with pytest.raises(InvalidArgument, match="its owner's"):
-                end()
-        tx.enqueue("q", 1)
-        connection.commit()
-
-    assert payloads(store) == [1]
 
 
 def test_a_transaction_that_has_failed_is_an_error_of_the_server(

@@ -10,7 +10,16 @@ from pathlib import Path
 import aiosqlite
 import psycopg
 import pytest
-from plain_applications import SQLITE, Make, leaves_nothing_or_lands, rolls_back_a_part
+from plain_applications import (
+    SQLITE,
+    Make,
+    closes_with_its_transaction,
+    leaves_nothing_or_lands,
+    payloads,
+    refuses_and_goes_on,
+    rolls_back_a_part,
+    wakes_who_waits,
+)
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -53,25 +62,24 @@ def test_a_savepoint_takes_its_part_along(store: alkstore.sync.Store, path: str,
 def test_what_was_closed_does_not_come_to_life_with_the_next_transaction(
     store: alkstore.sync.Store, path: str, make: Make
 ) -> None:
-    with make(path) as app, store.join(app.given) as tx:
-        tx.enqueue("q", 1)
-        app.commit()
-        with pytest.raises(Closed):
-            tx.enqueue("q", 2)
-
-    assert [job.payload for job in store.queue("q").list()] == [1]
+    with make(path) as app:
+        closes_with_its_transaction(store, app)
 
 
-def test_the_commit_wakes_a_thread_that_waits_for_a_job(store: alkstore.sync.Store, path: str) -> None:
-    with ThreadPoolExecutor(1) as pool, closing(sqlite3.connect(path)) as connection:
-        waiting = pool.submit(lambda: store.queue("q").claim(timeout=10))
-        with store.join(connection) as tx:
-            tx.enqueue("q", 1)
-        connection.commit()
+@every_library
+def test_the_commit_wakes_a_thread_that_waits_for_a_job(
+    store: alkstore.sync.Store, path: str, make: Make
+) -> None:
+    with make(path) as app:
+        wakes_who_waits(store, app)
 
-        handle = waiting.result(10)
-        assert handle is not None
-        assert handle.ack()
+
+@every_library
+def test_what_is_refused_leaves_the_transaction_usable(
+    store: alkstore.sync.Store, path: str, make: Make
+) -> None:
+    with make(path) as app:
+        refuses_and_goes_on(store, app)
 
 
 # ---------------------------------------------------------------- the thread, and its connection
@@ -114,19 +122,6 @@ def test_a_write_beside_the_joined_transaction_is_refused_on_its_thread(
     assert store.queue("q").enqueue(2)
 
 
-def test_what_is_refused_leaves_the_transaction_usable(store: alkstore.sync.Store, path: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, store.join(connection) as tx:
-        with pytest.raises(alkstore.InvalidName):
-            tx.enqueue("", 1)
-        for end in (tx.commit, tx.rollback):
-            with pytest.raises(InvalidArgument, match="its owner's"):
-                end()
-        tx.enqueue("q", 1)
-        connection.commit()
-
-    assert [job.payload for job in store.queue("q").list()] == [1]
-
-
 def test_a_statement_that_fails_leaves_the_transaction_usable(store: alkstore.sync.Store, path: str) -> None:
     with closing(sqlite3.connect(path)) as connection, store.join(connection) as tx:
         connection.execute(
@@ -138,7 +133,7 @@ def test_a_statement_that_fails_leaves_the_transaction_usable(store: alkstore.sy
         tx.enqueue("q", 2)
         connection.commit()
 
-    assert [job.payload for job in store.queue("q").list()] == [2]
+    assert payloads(store) == [2]
 
 
 def test_another_threads_connection_is_refused(store: alkstore.sync.Store, path: str) -> None:
@@ -169,7 +164,7 @@ def test_the_stores_close_leaves_the_transaction_to_its_owner(path: str) -> None
         connection.commit()
 
     with alkstore.sync.open(f"sqlite:///{path}") as again:
-        assert [job.payload for job in again.queue("q").list()] == [0, 1]
+        assert payloads(again) == [0, 1]
 
 
 # ---------------------------------------------------------------- what cannot be joined

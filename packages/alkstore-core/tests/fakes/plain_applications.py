@@ -2,17 +2,32 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pytest
+from hanging import HUNG
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import alkstore.sync
+from alkstore.errors import Closed, InvalidArgument, InvalidName
 
-__all__ = ["POSTGRESQL", "SQLITE", "Application", "Make", "leaves_nothing_or_lands", "rolls_back_a_part"]
+__all__ = [
+    "POSTGRESQL",
+    "SQLITE",
+    "Application",
+    "Make",
+    "closes_with_its_transaction",
+    "leaves_nothing_or_lands",
+    "payloads",
+    "refuses_and_goes_on",
+    "rolls_back_a_part",
+    "wakes_who_waits",
+]
 
 
 @dataclass
@@ -198,8 +213,54 @@ def rolls_back_a_part(store: alkstore.sync.Store, app: Application) -> None:
         tx.enqueue("q", "after")
     app.commit()
 
-    assert [job.payload for job in store.queue("q").list()] == ["before", "after"]
+    assert payloads(store) == ["before", "after"]
     assert store.stream("s").read_since(0) == []
+
+
+def closes_with_its_transaction(store: alkstore.sync.Store, app: Application) -> None:
+    """See that what was joined is closed after the commit, and does not come to life with the next transaction."""
+    with store.join(app.given) as tx:
+        tx.enqueue("q", 1)
+        app.commit()
+        with pytest.raises(Closed):
+            tx.enqueue("q", 2)
+    app.rollback()
+
+    assert payloads(store) == [1]
+
+
+def wakes_who_waits(store: alkstore.sync.Store, app: Application) -> None:
+    """See that the commit wakes a thread that waits for a job."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: store.queue("q").claim(timeout=HUNG))
+        _begin(app)
+        with store.join(app.given) as tx:
+            tx.enqueue("q", 1)
+        app.commit()
+
+        handle = waiting.result(HUNG)
+        assert handle is not None
+        assert handle.ack()
+
+
+def refuses_and_goes_on(store: alkstore.sync.Store, app: Application) -> None:
+    """See that what is refused leaves the transaction usable, and that its end is its owner's."""
+    _begin(app)
+    with store.join(app.given) as tx:
+        with pytest.raises(InvalidName):
+            tx.enqueue("", 1)
+        for end in (tx.commit, tx.rollback):
+            with pytest.raises(InvalidArgument, match="its owner's"):
+                end()
+        tx.enqueue("q", 1)
+        app.commit()
+
+    assert payloads(store) == [1]
+
+
+def payloads(store: alkstore.sync.Store) -> list[object]:
+    """Give what is in the queue."""
+    return [job.payload for job in store.queue("q").list()]
 
 
 def _begin(app: Application) -> None:
