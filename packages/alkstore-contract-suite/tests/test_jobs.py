@@ -154,10 +154,11 @@ def test_warnings_are_errors_there_where_they_are_errors_here(toy: Toy) -> None:
     assert "toy  FAIL  unexpected UserWarning: 'warned': LOCK-02 boundary" in told.stdout
 
 
-def test_a_case_that_ends_its_interpreter_fails_and_says_so(toy: Toy) -> None:
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_case_that_ends_its_interpreter_fails_and_says_so(toy: Toy, jobs: str) -> None:
     author = toy("LOCK-02[toy-boundary]::after", "raise SystemExit(3)")
 
-    told = author.pytest(*ROWS, "--alk-jobs", "2", "--alk-report", ".")
+    told = author.pytest(*ROWS, "--alk-jobs", jobs, "--alk-report", ".")
 
     assert told.returncode == 1
     assert cells(author, "FAIL") == ["LOCK-02 boundary"]

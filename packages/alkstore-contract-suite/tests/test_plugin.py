@@ -82,6 +82,7 @@ def test_it_runs_without_plugins_being_found_by_themselves(author: Author) -> No
     ("arguments", "said"),
     [
         (("--alk-engine", "nobody"), "no engine 'nobody' is registered"),
+        (("--alk-engine", "skeleton,nobody"), "no engine 'nobody' is registered"),
         (("--alk-engine", "skeleton", "--alk-row", "Q-99"), "no row fits 'Q-99'"),
         (("--alk-engine", "skeleton", "--alk-mode", "sideways"), "unknown mode 'sideways'"),
         (("--alk-explain", "Q-99"), "no row fits 'Q-99'"),

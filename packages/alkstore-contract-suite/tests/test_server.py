@@ -7,17 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alkstore import Store
-from alkstore_contract_suite.factory import Available, Fault, Missing, Unsupported
+from alkstore_contract_suite import rows
+from alkstore_contract_suite.factory import Available, Fault, Missing, StorageEnded, Unsupported
 from alkstore_contract_suite.own_server import OwnServer
-from alkstore_contract_suite.server import ServerColumn, ServerFactory
+from alkstore_contract_suite.plan import Case
+from alkstore_contract_suite.running import run
+from alkstore_contract_suite.server import ServerBackend, ServerColumn, ServerFactory
 from alkstore_mem import MemStore
 from alkstore_mem.contract import CAPABILITIES
 
@@ -68,7 +71,16 @@ class Silent(Listening):
     patience = 0.05
 
     def command(self) -> Sequence[str]:
-        return ["/bin/sh", "-c", "echo no room; read _"]
+        return ["/bin/sh", "-c", "echo no room; exec sleep 60"]
+
+
+class Refusing(Listening):
+    """It ends at once, as of a wrong option; the time that it may take must not be waited for."""
+
+    patience = 600.0
+
+    def command(self) -> Sequence[str]:
+        return ["/bin/sh", "-c", "echo no such option"]
 
 
 def test_a_server_lets_clients_in_and_leaves_nothing_behind() -> None:
@@ -99,20 +111,62 @@ def test_a_server_that_does_not_start_says_what_it_wrote_and_leaves_nothing() ->
     assert not server.folder.exists()
 
 
+def test_a_server_that_ends_at_once_is_not_waited_for() -> None:
+    server = Refusing()
+
+    with pytest.raises(RuntimeError, match="ended before it let clients in; its log: no such option"):
+        server.__enter__()
+
+    assert not server.folder.exists()
+
+
+async def test_a_server_that_ends_by_itself_is_told_of_and_is_there_for_the_next_case() -> None:
+    def factory(url: str, seed: str, server: Listening) -> Any:
+        return Factory(url, seed, Kv())
+
+    with Listening() as server:
+        backend = ServerBackend(server, factory)
+        with pytest.raises(StorageEnded, match="server ended by itself, and was started again; its log: "):
+            async with backend.scope("case"):
+                end(server)
+        was_ready = server.is_ready()
+        async with backend.scope("next"):
+            pass
+
+        assert was_ready
+
+
+async def test_a_server_that_was_stopped_stays_so() -> None:
+    with Listening() as server:
+        server.stop()
+
+        assert (server.revive(), server.is_ready()) == (None, False)
+
+
+def end(server: Listening) -> None:
+    pid = int((server.folder / "pids").read_text("utf-8").split()[0])
+    assert server._process is not None
+    assert server._process.stdout is not None
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([server._process.stdout], [], [], 10)[0]
+
+
+@pytest.mark.parametrize("how", ["alone", "with its group"])
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux can wait for somebody else's process")
-def test_a_server_ends_with_a_process_that_was_killed() -> None:
+def test_a_server_ends_with_a_process_that_was_killed(how: str) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(Path(__file__).parent)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     with owner:
         assert owner.stdout is not None
         folder = Path(owner.stdout.readline().strip())
         pids = [int(word) for word in (folder / "pids").read_text("utf-8").split()]
         watched = [os.pidfd_open(pid) for pid in pids]
-        owner.send_signal(signal.SIGKILL)
+        (os.kill if how == "alone" else os.killpg)(owner.pid, signal.SIGKILL)
 
     ended = [bool(select.select([each], [], [], 10)[0]) for each in watched]
     for each in watched:
@@ -157,6 +211,25 @@ class Restless(Factory):
 
     def moves(self, store: Store) -> tuple[int, ...]:
         return (len(self.told),)
+
+
+class Away(Factory):
+    """Its server cannot be reached."""
+
+    def make_store(self, **options: Any) -> Store:
+        raise OSError("connection refused")
+
+
+def test_a_storage_that_ended_is_the_reason_of_whatever_else_failed() -> None:
+    class Ending:
+        @asynccontextmanager
+        async def scope(self, case: str) -> AsyncIterator[Factory]:
+            yield Away("kv://there", "seed", Kv())
+            raise StorageEnded("the server ended by itself")
+
+    row = next(each for each in rows.registered() if each.id == "Q-01")
+
+    assert run(Ending(), Case(row, "kv", "plain"), seed=0).reason == "the server ended by itself"
 
 
 def column(**options: Any) -> ServerColumn[Kv]:

@@ -16,7 +16,7 @@ BACKENDS: Final = pytest.StashKey[Backends]()
 
 
 def chosen(config: pytest.Config) -> Sequence[EngineColumn]:
-    """Give the columns named by ``--alk-engine``, or every registered one.
+    """Give the columns named by ``--alk-engine``, a comma or another option between two, or every registered one.
 
     Raises:
         pytest.UsageError: A named one is unknown or cannot run here, none is registered, or one cannot be loaded.
@@ -36,7 +36,7 @@ def of_applications(config: pytest.Config) -> Sequence[EngineColumn]:
 
 def _named(config: pytest.Config, wanted: Sequence[str]) -> Sequence[EngineColumn]:
     columns, broken = _registered(config)
-    names = list(dict.fromkeys(wanted))
+    names = list(dict.fromkeys(name for words in wanted for name in words.split(",")))
     if broken and not names:
         raise pytest.UsageError(f"{'; '.join(broken.values())}; name the engines to run with --alk-engine")
     for name in names:

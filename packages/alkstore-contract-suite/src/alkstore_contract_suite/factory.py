@@ -32,6 +32,7 @@ __all__ = [
     "Registered",
     "Remote",
     "Shares",
+    "StorageEnded",
     "StoreFactory",
     "Stored",
     "Supported",
@@ -203,11 +204,18 @@ class Disturbed(Protocol):
         """
 
 
+class StorageEnded(Exception):
+    """What a scope raises at its end if the storage itself has ended within it: more than anything else that was seen."""
+
+
 class Backend(Protocol):
     """What all the cases of one run share."""
 
     def scope(self, case: str) -> AbstractAsyncContextManager[StoreFactory]:
-        """Give empty storage for one case; ``case`` is unique in the run and also names the case's randomness."""
+        """Give empty storage for one case; ``case`` is unique in the run and also names the case's randomness.
+
+        Its end raises `StorageEnded` if the storage is not there any more, and nobody of the suite has ended it.
+        """
 
 
 class EngineColumn(Protocol):

@@ -20,12 +20,17 @@ MEMORY: Final = "/dev/shm"
 """Where Linux keeps files in memory: a server syncs each write, and there a sync costs nothing."""
 
 # Its parent waits for a line; the end of who could write one means that a process was killed, which cleans nothing up.
+# Nobody but the server has descriptor 3: when that is at its end, so is the server.
 KEEPER: Final = (
     "/bin/sh",
     "-c",
-    'folder=$1; shift; "$@" & read _ || ended=1; kill -9 $!; wait; [ -z "$ended" ] || rm -rf "$folder"',
+    'folder=$1; shift; "$@" 3>&1 >&2 & exec >&2; '
+    'read _ || ended=1; kill -9 $!; wait; [ -z "$ended" ] || rm -rf "$folder"',
     "sh",
 )
+
+TOLD: Final = 1_000
+"""Characters of a log's end that an error shows."""
 
 
 class OwnServer(ABC):
@@ -55,7 +60,10 @@ class OwnServer(ABC):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """Give the program and its arguments; it stays in the foreground, and keeps its data in `folder` over restarts."""
+        """Give the program and its arguments; it stays in the foreground, and keeps its data in `folder` over restarts.
+
+        It leaves descriptor 3 as it finds it: by its end one sees that the server has ended.
+        """
 
     @abstractmethod
     def is_ready(self) -> bool:
@@ -86,18 +94,39 @@ class OwnServer(ABC):
         Raises:
             RuntimeError: It does not; the text is its log.
         """
-        log = self.folder / "log"
-        with log.open("ab") as file:
+        with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [*KEEPER, str(self.folder), *self.command()], stdin=subprocess.PIPE, stdout=file, stderr=file
+                [*KEEPER, str(self.folder), *self.command()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # a signal to the whole group would end the keeper before it has cleaned up
             )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
         until = time.monotonic() + self.patience
         while time.monotonic() < until:
             if self.is_ready():
                 return
+            if self._has_ended():
+                raise RuntimeError(f"server ended before it let clients in; its log: {self._told()}")
             time.sleep(LOOK)
-        said = log.read_text("utf-8", "replace").strip()
-        raise RuntimeError(f"server did not let clients in within {self.patience:g} s; its log: {said}")
+        raise RuntimeError(
+            f"server did not let clients in within {self.patience:g} s; its log: {self._told()}"
+        )
+
+    def revive(self) -> str | None:
+        """Start it again if it has ended, and nobody stopped it: gives the end of its log, None if it is there.
+
+        Raises:
+            RuntimeError: As `start`.
+        """
+        if not self._has_ended():
+            return None
+        told = self._told()
+        self.stop()
+        self.start()
+        return told
 
     def stop(self) -> None:
         """End the server as a crash does, and keep its folder."""
@@ -105,6 +134,17 @@ class OwnServer(ABC):
         if self._process is not None:
             self._process.communicate(b"\n", self.patience)
             self._process = None
+
+    def _has_ended(self) -> bool:
+        if self._process is None or self._process.stdout is None:
+            return False
+        try:
+            return os.read(self._process.stdout.fileno(), 1) == b""
+        except BlockingIOError:
+            return False
+
+    def _told(self) -> str:
+        return (self.folder / "log").read_text("utf-8", "replace").strip()[-TOLD:]
 
     def _remove(self) -> None:
         self.stop()

@@ -26,7 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _add_choices(group: pytest.OptionGroup) -> None:
     group.addoption(
-        "--alk-engine", action="append", default=[], metavar="NAME", help="only this engine's column"
+        "--alk-engine",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="only these engines' columns: mem,sqlite",
     )
     group.addoption(
         "--alk-row", action="append", default=[], metavar="IDS", help="only these rows: Q-07,Q-1*"

@@ -99,9 +99,8 @@ class ContractPlugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         made = yield
         if isinstance(item, ContractCase) and call.when == "call":
-            outcome = item.outcome or Outcome(
-                status=Status.FAIL, reason=f"the case could not run: {call.excinfo}"
-            )
+            error = call.excinfo.value if call.excinfo else None
+            outcome = item.outcome or Outcome(status=Status.FAIL, reason=f"the case could not run: {error!r}")
             setattr(made, FIELD, {"id": item.case.id, "outcome": outcome.as_json()})
             # How long we waited for another process says nothing.
             made.duration = outcome.seconds or made.duration

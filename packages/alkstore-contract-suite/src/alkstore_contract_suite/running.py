@@ -16,7 +16,7 @@ import pytest
 
 from alkstore_contract_suite.claims import UNSAID, Claims
 from alkstore_contract_suite.context import KILLS, SOON, Context
-from alkstore_contract_suite.factory import Backend, StoreFactory
+from alkstore_contract_suite.factory import Backend, StorageEnded, StoreFactory
 from alkstore_contract_suite.failure import ContractFailure, Inconclusive, NotRaced, missing, shown
 from alkstore_contract_suite.outcome import Outcome, Status
 from alkstore_contract_suite.plan import Case
@@ -242,6 +242,8 @@ async def _attempt(setting: _Setting, seen: _Seen) -> Outcome:
         seen.leaks.extend(context.leaks)
         # A failure that the engine swallowed in a callback still is what went wrong first.
         found = [*context.missing, *context.deaths, *context.failures, *errors, *context.unraced]
+    if isinstance(error, StorageEnded):  # whatever else was seen comes of it
+        found = [error]
     seen.is_unraced = bool(found) and isinstance(found[0], NotRaced)
     return _judged(setting.case, found[0] if found else None, context)
 
@@ -296,7 +298,7 @@ def _judged(case: Case, error: BaseException | None, context: Context | None) ->
 def _described(error: BaseException) -> str:
     if isinstance(error, pytest.skip.Exception):
         return "the row skipped itself, which no row may"
-    if isinstance(error, Stuck):
+    if isinstance(error, Stuck | StorageEnded):
         return str(error)
     return f"unexpected {type(error).__name__}: {shown(str(error))}"
 

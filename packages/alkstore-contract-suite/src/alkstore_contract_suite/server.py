@@ -36,9 +36,11 @@ from alkstore_contract_suite.factory import (
     Fault,
     Missing,
     Remote,
+    StorageEnded,
     StoreFactory,
     Unsupported,
 )
+from alkstore_contract_suite.own_server import OwnServer
 
 __all__ = [
     "Break",
@@ -260,6 +262,9 @@ class ServerBackend(Generic[P]):
             yield factory
         finally:
             factory.close()
+            told = self._server.revive() if isinstance(self._server, OwnServer) else None
+            if told is not None:
+                raise StorageEnded(f"the server ended by itself, and was started again; its log: {told!r}")
 
 
 MakeFactory: TypeAlias = Callable[[str, str, P], ServerFactory[P]]
