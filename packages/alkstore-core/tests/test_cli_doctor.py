@@ -93,6 +93,17 @@ def test_dead_jobs_are_a_problem_beyond_the_limit(path: Path) -> None:
     assert doctor("--dead", "1").exit_code == 0
 
 
+async def one_of_a_hostile_name(store: Store) -> None:
+    await store.queue("mail; rm -rf ~").enqueue(1)
+    await store.queue("mail; rm -rf ~").run_once(lambda handle: handle.fail("gone"))
+
+
+def test_advice_can_be_pasted_into_a_shell_whatever_the_queue_is_called(path: Path) -> None:
+    prepare(path, one_of_a_hostile_name)
+
+    assert "alkstore dead list 'mail; rm -rf ~' says why" in doctor().stdout
+
+
 async def a_claim(store: Store) -> None:
     await store.queue("mail", visibility_timeout=1).enqueue(1)
     _ = await store.queue("mail").claim_one()

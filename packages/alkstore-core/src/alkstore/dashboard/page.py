@@ -18,7 +18,7 @@ from alkstore.dashboard.chart import HEIGHT, WIDTH, short
 from alkstore.observing import Destination
 from alkstore.values import Job, Schedule, StreamEvent
 
-__all__ = ["CUT", "asset", "fragment", "place", "policy", "pretty", "render", "rendered"]
+__all__ = ["CUT", "asset", "fragment", "place", "policy", "pretty", "render", "rendered", "stream_place"]
 
 CUT: Final = 20_000
 """Characters of a payload or an error that the page of one job shows."""
