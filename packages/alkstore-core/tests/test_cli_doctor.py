@@ -95,7 +95,9 @@ def test_dead_jobs_are_a_problem_beyond_the_limit(path: Path) -> None:
 
 async def one_of_a_hostile_name(store: Store) -> None:
     await store.queue("mail; rm -rf ~").enqueue(1)
-    await store.queue("mail; rm -rf ~").run_once(lambda handle: handle.fail("gone"))
+    handle = await store.queue("mail; rm -rf ~").claim_one()
+    assert handle is not None
+    await handle.fail("gone")
 
 
 def test_advice_can_be_pasted_into_a_shell_whatever_the_queue_is_called(path: Path) -> None:
