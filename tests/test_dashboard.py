@@ -22,7 +22,10 @@ PAGES = {
     "queue": "/queue?name=mail",
     "dead": "/queue?name=billing&state=dead",
     "job": "/job?name=billing&id=342",
+    "table": "/queue?name=mail&as=table",
     "streams": "/streams",
+    "stream": "/stream?name=orders",
+    "event": "/event?name=orders&offset=1",
     "schedules": "/schedules",
     "locks": "/locks",
     "confirm": "/confirm?name=billing&action=purge",
@@ -233,3 +236,32 @@ def test_everything_can_be_read_and_done_without_scripts(opened: Opened) -> None
         assert page.locator("#link").is_hidden()
         page.get_by_role("link", name="Queues").first.click()
         assert page.locator("table.queues tbody tr").count() >= 5
+
+
+def test_who_points_at_a_chart_reads_its_values_and_who_cannot_has_a_table(opened: Opened) -> None:
+    with opened("/queue?name=mail") as page:
+        wait_until_live(page)
+        slices = page.locator(".chart .slice").first
+        slices.hover()
+        told = slices.locator("title").text_content()
+        seen = page.evaluate("getComputedStyle(document.querySelector('.slice:hover')).fillOpacity")
+        page.get_by_role("link", name="table").click()
+        row = page.get_by_role("region", name="Jobs over time").locator("tbody tr").first.inner_text()
+
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ: ready 240, processing 0, delayed 37", told or "")
+    assert float(seen) > 0
+    assert row.split()[1:] == ["240", "0", "37"]
+
+
+def test_one_finds_an_event_by_its_stream_and_its_offset(opened: Opened) -> None:
+    with opened("/streams") as page:
+        page.get_by_role("link", name="orders").click()
+        page.get_by_role("heading", name="orders").wait_for()
+        page.get_by_role("link", name="Older").click()
+        page.get_by_label("Offsets after").fill("41")
+        page.get_by_role("button", name="Show").click()
+        page.get_by_role("link", name="42", exact=True).click()
+        page.get_by_role("heading", name="Event 42").wait_for()
+        payload = page.get_by_role("region", name="Payload").inner_text()
+
+    assert payload == "41"
