@@ -142,7 +142,7 @@ async def reopening_closes_one_store_and_opens_another(ctx: Context) -> None:
     text="A crash is not a clean close.",
     oracle="a runner's lease, which a close gives up and a crash leaves",
     modes=("crash-drop", "crash-kill"),
-    hints="crash must cut the connection or kill the process without calling aclose",
+    hints="crash must cut the connection or kill the process before anything of aclose gets through; of a ServerFactory: cut",
 )
 async def a_crash_does_none_of_the_work_of_a_close(ctx: Context) -> None:
     _leader = ctx.start(ctx.store.run_schedules(StopToken()))
