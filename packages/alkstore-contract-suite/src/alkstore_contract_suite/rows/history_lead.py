@@ -13,12 +13,14 @@ from alkstore_contract_suite.histories import objects
 from alkstore_contract_suite.histories.call import Call
 from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._history import lapse, linear_or_not
-from alkstore_contract_suite.rows._schedule import LEASE, Runner
+from alkstore_contract_suite.rows._schedule import LEASE, Runner, lease
 
 ROUNDS: Final = 12
 MOST_ROUNDS: Final = 36
 """Rounds are drawn, and now and then a dozen of them hardly hands the leadership on."""
 CONTENDERS: Final = 4
+LOOKS: Final = 300
+"""Looks of a whole contest at who leads: where two lead, or nobody comes to, there is nothing to wait for."""
 
 
 class Contender(Protocol):
@@ -83,6 +85,7 @@ class _Contest:
         self._ctx = ctx
         self._contenders = [*contenders]
         self._leading: dict[str, tuple[Contender, asyncio.Task[None]]] = {}
+        self._looks = LOOKS
 
     @property
     def leaders(self) -> int:
@@ -91,7 +94,7 @@ class _Contest:
 
     async def round(self) -> None:
         """Let some begin while those who lead may end, until everybody has come to rest."""
-        ctx, begun = self._ctx, time.monotonic_ns()
+        ctx, before, begun = self._ctx, await self._fence(), time.monotonic_ns()
         idle = [each for each in self._contenders if each.name not in self._leading]
         ending = [name for name in self._leading if ctx.random.random() < 0.6]
         # Before the others or after them: both are races that a leader's end and a begin may run.
@@ -106,8 +109,25 @@ class _Contest:
             _, task = self._leading.pop(name)
             await ctx.soon(task, "a stop ends the runner")
             self._note(name, "resign", None, begun)
+        await self._decided([task for _, task in new], before)
         for each, task in new:
             await self._see(each, task, begun)
+
+    async def _decided(self, new: "Sequence[asyncio.Task[None]]", before: int) -> None:
+        """Wait until all who began were refused, or all but one, who leads.
+
+        On a busy machine who is to be refused may not have heard of it when everybody seems to have come to rest.
+        """
+        while self._looks:
+            going = sum(not task.done() for task in new)
+            if going == 0 or (going == 1 and not self._leading and await self._fence() > before):
+                return
+            self._looks -= 1
+            await self._ctx.hold(0.003)
+
+    async def _fence(self) -> int:
+        held = await lease(self._ctx.store)
+        return 0 if held is None else held.fence
 
     def _stop(self, names: Sequence[str]) -> None:
         for name in names:
