@@ -120,6 +120,21 @@ def test_a_server_that_ends_at_once_is_not_waited_for() -> None:
     assert not server.folder.exists()
 
 
+def test_a_question_that_raises_while_nobody_answers_is_told_of_by_its_name() -> None:
+    class Raising(Listening):
+        def is_ready(self) -> bool:
+            raise ConnectionError("refused")
+
+    server = Raising()
+
+    with pytest.raises(
+        RuntimeError, match=r"Raising\.is_ready raised ConnectionError\('refused'\); while nobody"
+    ):
+        server.__enter__()
+
+    assert not server.folder.exists()
+
+
 async def test_a_server_that_ends_by_itself_is_told_of_and_is_there_for_the_next_case() -> None:
     def factory(url: str, seed: str, server: Listening) -> Any:
         return Factory(url, seed, Kv())
