@@ -12,7 +12,7 @@ from alkstore.worker import Worker, handle
 __all__ = ["NAME", "StoreSide"]
 
 NAME = "bench"
-AT_ONCE, PREFETCH = 100, 4
+AT_ONCE, PREFETCH = 100, 20
 """Of the worker: what `worker.py` found to be the fastest on every engine, or near to it."""
 
 

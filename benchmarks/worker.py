@@ -86,7 +86,7 @@ def _bare(dsn: str) -> Callable[[int], Awaitable[Cost]]:
     return run
 
 
-PLACES: Final = ((10, 1), (100, 1), (100, 4), (500, 1))
+PLACES: Final = ((10, 1), (100, 1), (100, 4), (100, 20), (500, 1))
 
 
 def _on_sqlite(folder: Path) -> Iterator[Case]:

@@ -52,16 +52,23 @@ class Keeper:
         self._sleeps_until: int | None = None
         self._is_asleep = False
 
-    def keep(self, handle: JobHandle, loser: Loser) -> None:
-        """Renew a claim from now on."""
-        handle._keeper = self
-        held = self._ordered.setdefault(handle._record.visibility_timeout, {})
-        due = _due(handle)
-        if held and due < _due(next(reversed(held))):
-            self._loose[handle] = loser
-        else:
-            held[handle] = loser
-        self._expect(due)
+    def keep(self, handles: Sequence[JobHandle], loser: Loser) -> None:
+        """Renew claims from now on: those of one call of the engine's, most of which have one window and end together."""
+        known, held, last, soonest = None, self._loose, numbers.MIN_INSTANT, numbers.MAX_INSTANT
+        for handle in handles:
+            handle._keeper = self
+            window = handle._record.visibility_timeout
+            if window != known:
+                known, held = window, self._ordered.setdefault(window, {})
+                last = _due(next(reversed(held))) if held else numbers.MIN_INSTANT
+            due = _due(handle)
+            if due < last:
+                self._loose[handle] = loser
+            else:
+                held[handle] = loser
+                last = due
+            soonest = min(soonest, due)
+        self._expect(soonest)
 
     def drop(self, handle: JobHandle) -> None:
         """Renew a claim no more; one that is not kept is no matter."""
@@ -195,7 +202,7 @@ class Keeper:
             loser.lose(handle)
         else:
             handle._deadline = end
-            self.keep(handle, loser)
+            self.keep((handle,), loser)
 
 
 def _due(handle: JobHandle) -> int:

@@ -1,8 +1,9 @@
 """One queue of a worker: claims what it has room for, and has its places run the handler.
 
 A fixed number of long-lived tasks, the *places*, run the handlers: a task for each job would cost as much as the job. The
-lane claims for all free places at once and keeps what it claimed in a line that the places take from. Each place awaits its
-own outcome, so nothing is told as done that did not land, and outcomes that are awaited together land together.
+lane claims for all free places at once and keeps what it claimed in a line that the places take from. What a place has done
+the lane acks, all that is done by then in one call, while the place goes on with what was claimed ahead; a claim is held,
+renewed and counted until its outcome has landed. Every other outcome its place awaits.
 
 A place whose handler left something in the context variables is not used again: another one, with a clean context, takes
 its turn.
@@ -29,11 +30,18 @@ from alkstore.worker.handler import Selector
 from alkstore.worker.keeping import Keeper
 from alkstore.worker.outcome import Answer, Ending
 from alkstore.worker.place import Place
-from alkstore.worker.settling import FIRST_BACKOFF, LONGEST_BACKOFF, Settling
+from alkstore.worker.settling import FIRST_BACKOFF, LONGEST_BACKOFF, SETTLED, Settling
 
 __all__ = ["Lane", "Setting"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
+ACKED_AT_ONCE: Final = 1_000
+"""Jobs: more in one call cost no less each, and the first of them would wait longer."""
+
+REFILL: Final = 4
+"""The part of what it may hold that a lane claims at least while it still has something to begin with: by less each job
+would cost more in the engine, and by more the next ones would come too late."""
+
 STUBBORN: Final = 1.0
 """Seconds that a handler which goes on after its cancellation is waited for at the end."""
 
@@ -72,7 +80,10 @@ class Lane:
         self._queue = queue
         self._capacity = concurrency * prefetch
         self._ready: deque[JobHandle] = deque()
-        self._running: dict[JobHandle, Place] = {}
+        self._held: dict[JobHandle, Place | None] = {}
+        """What has begun, with its place while its handler runs, until its outcome has landed."""
+        self._done: list[JobHandle] = []
+        self._acking: asyncio.Task[None] | None = None
         self._lost: set[JobHandle] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -109,7 +120,7 @@ class Lane:
         while True:
             if self._broken.done():
                 self._broken.result()
-            room = self._room
+            room = self._room()
             jobs = await self._claim(room, waits=False) if room else ()
             count += len(jobs)
             self._take(jobs)
@@ -121,7 +132,7 @@ class Lane:
     async def _feed(self) -> None:
         backoff = FIRST_BACKOFF
         while True:
-            room = self._room
+            room = self._room()
             if not room:
                 await self._change()
                 continue
@@ -148,22 +159,23 @@ class Lane:
         return await store._pump(self._queue.name).claim(Want(store._worker_id, count, waits=waits))
 
     def _take(self, jobs: Sequence[JobRecord]) -> None:
-        keep = self._setting.keeper.keep
-        for record in jobs:
-            handle = JobHandle(self._store, record)
-            keep(handle, self)
-            self._ready.append(handle)
+        if not jobs:
+            return
+        handles = [JobHandle(self._store, record) for record in jobs]
+        self._setting.keeper.keep(handles, self)
+        self._ready.extend(handles)
         for _ in range(min(len(jobs), len(self._idle))):
             _wake(self._idle.pop())
 
-    @property
     def _room(self) -> int:
-        return self._capacity - len(self._ready) - len(self._running)
+        """Give how many to claim; none while there is enough to begin with and the round trip would bring little."""
+        room = self._capacity - len(self._ready) - len(self._held)
+        return room if not self._ready or room * REFILL >= self._capacity else 0
 
     @property
     def is_empty(self) -> bool:
         """Whether no claim is held."""
-        return not self._ready and not self._running and not self._leaving
+        return not self._ready and not self._held and not self._leaving
 
     async def _change(self) -> None:
         """Wait until a claim is held no more."""
@@ -184,12 +196,15 @@ class Lane:
 
     def _ended(self, place: Place, task: asyncio.Task[None]) -> None:
         self._places.discard(place)
+        if not task.cancelled() and task.exception() is not None:
+            for handle in [each for each, at in self._held.items() if at is place]:
+                self._conclude_apart(handle, Ending.GIVEN_BACK)
+        self._break(task)
+
+    def _break(self, task: asyncio.Task[None]) -> None:
+        """End the run by the error of a task that has ended, if any."""
         error = None if task.cancelled() else task.exception()
-        if error is None:
-            return
-        for handle in [each for each, at in self._running.items() if at is place]:
-            self._give_back(handle)
-        if not self._broken.done():
+        if error is not None and not self._broken.done():
             self._broken.set_exception(error)
             self._broken.exception()  # nobody may be left to look at it
             self._changed()
@@ -200,6 +215,8 @@ class Lane:
 
     async def next_job(self, place: Place) -> JobHandle | None:
         """Wait for a job; None once there is no more to come."""
+        if self._ready:
+            await asyncio.sleep(0)  # or handlers that wait for nothing would keep the loop to themselves
         while not self._ready:
             if self._is_stopping:  # then nothing is ready any more either
                 return None
@@ -207,25 +224,76 @@ class Lane:
             self._idle.append(turn)
             await turn
         handle = self._ready.popleft()
-        self._running[handle] = place
+        self._held[handle] = place
         return handle
+
+    def finish(self, handle: JobHandle) -> None:
+        """Have a job acked that its handler has done."""
+        handle._consumed = SETTLED
+        self._held[handle] = None
+        self._done.append(handle)
+        if self._acking is None:
+            # In a clean context: what this handler left in its own is not the others'.
+            context = self._setting.context.copy()
+            self._acking = asyncio.get_running_loop().create_task(self._ack(), context=context)
+            self._acking.add_done_callback(self._acking_ended)
+
+    async def _ack(self) -> None:
+        """Ack what is done, and what becomes so meanwhile."""
+        try:
+            while self._done:
+                done = self._done[:ACKED_AT_ONCE]
+                del self._done[:ACKED_AT_ONCE]
+                await self._ack_these(done)
+        finally:
+            self._acking = None  # and not in a callback: what is done before that runs would wait for ever
+
+    async def _ack_these(self, done: Sequence[JobHandle]) -> None:
+        try:
+            is_known = await self._setting.settling.ack(done)
+        except BaseException:
+            self._let_go([*done, *self._done])
+            self._done.clear()
+            raise
+        if is_known:
+            self._let_go(done)
+            return
+        for handle in done:  # one of them may be at fault: each by itself, as often as it takes
+            self._conclude_apart(handle, Ending.DONE)
+
+    def _acking_ended(self, task: asyncio.Task[None]) -> None:
+        if self._acking is task:  # cancelled before it began
+            self._acking = None
+            self._let_go(self._done)
+            self._done.clear()
+        self._break(task)
+
+    def _let_go(self, handles: Sequence[JobHandle]) -> None:
+        drop = self._setting.keeper.drop
+        for handle in handles:
+            self._held.pop(handle, None)
+            self._lost.discard(handle)
+            drop(handle)
+        self._changed()
 
     async def conclude(self, handle: JobHandle, answer: Answer) -> None:
         """Give a job its outcome, and its room to another one."""
         try:
             await self._setting.settling.settle(handle, answer, lambda: handle in self._lost)
         finally:
-            self._running.pop(handle, None)
-            self._lost.discard(handle)
-            self._setting.keeper.drop(handle)
-            self._changed()
+            self._let_go((handle,))
+
+    def _conclude_apart(self, handle: JobHandle, answer: Answer) -> None:
+        leaving = asyncio.ensure_future(self.conclude(handle, answer))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._left)
 
     def lose(self, handle: JobHandle) -> None:
         """Hear that a claim has ended under us."""
-        place = self._running.get(handle)
-        if place is not None:
+        if handle in self._held:
             self._lost.add(handle)
-            place.interrupt(Ending.LOST)
+            if (place := self._held[handle]) is not None:
+                place.interrupt(Ending.LOST)
         elif handle in self._ready:
             self._ready.remove(handle)
             self._setting.settling.lose(handle)
@@ -250,22 +318,19 @@ class Lane:
         self._is_stopping = True
         _wake_all(self._idle)
         for handle in self._ready:
-            self._give_back(handle)
+            self._conclude_apart(handle, Ending.GIVEN_BACK)
         self._ready.clear()
-
-    def _give_back(self, handle: JobHandle) -> None:
-        leaving = asyncio.ensure_future(self.conclude(handle, Ending.GIVEN_BACK))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._left)
 
     def _left(self, leaving: asyncio.Task[None]) -> None:
         self._leaving.discard(leaving)
+        self._break(leaving)
         self._changed()
 
     def interrupt(self) -> None:
         """Cancel what runs; each of the jobs is given back."""
-        for place in list(self._running.values()):
-            place.interrupt(Ending.GIVEN_BACK)
+        for place in list(self._held.values()):
+            if place is not None:
+                place.interrupt(Ending.GIVEN_BACK)
 
     async def empty(self) -> None:
         """Wait until no claim is held."""
@@ -275,6 +340,8 @@ class Lane:
     async def close(self) -> None:
         """End the places, whatever they wait for: what they still hold lapses."""
         tasks = [*(place.task for place in self._places), *self._leaving]
+        if self._acking is not None:
+            tasks.append(self._acking)
         for task in tasks:
             task.cancel()
         if tasks:

@@ -35,6 +35,9 @@ class Surroundings(Protocol):
     async def next_job(self, place: "Place", /) -> JobHandle | None:
         """Wait for a job; None once there is no more to come."""
 
+    def finish(self, handle: JobHandle, /) -> None:
+        """Have a job acked that is done, and that its handler has not settled."""
+
     async def conclude(self, handle: JobHandle, answer: Answer, /) -> None:
         """Give the job its outcome."""
 
@@ -71,7 +74,10 @@ class Place:
                 answer = await self._answer(handle)
             else:
                 answer = await self._observed_answer(handle)
-            await self._lane.conclude(handle, answer)
+            if answer is Ending.DONE and handle._consumed is None:
+                self._lane.finish(handle)
+            else:
+                await self._lane.conclude(handle, answer)
             if self._thread is not None:
                 await self._outlast(self._thread, handle)
             if not _is_same(clean):

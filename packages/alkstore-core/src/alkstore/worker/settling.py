@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from alkstore.engine import Fail as FailSettle
@@ -13,9 +13,12 @@ from alkstore.logs import job_fields
 from alkstore.store import Store
 from alkstore.worker.outcome import Answer, Ending, Fail, Retry, Tally
 
-__all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Settling"]
+__all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "SETTLED", "Settling"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
+
+SETTLED: Final = "settled by its worker"
+"""What a handle says of its end that its worker gives it."""
 
 SHOWN_OF_REASON: Final = 300
 """Characters: what a payload lacks is at the end of the text."""
@@ -41,7 +44,7 @@ class Settling:
             self.lose(handle)
             return
         settle = _settle(handle, answer)
-        handle._consumed = "settled by its worker"
+        handle._consumed = SETTLED
         if not await self._land(handle, settle, is_lost):
             self.lose(handle)
         elif answer is Ending.DONE:
@@ -52,6 +55,23 @@ class Settling:
             _tell(handle, answer, is_dead=is_dead)
         else:
             self._tally.released += 1
+
+    async def ack(self, handles: Sequence[JobHandle]) -> bool:
+        """Ack jobs that are done, in one call; False if that failed, and each is to be settled by itself."""
+        try:
+            landed = await self._store._writer.settle_jobs([handle._ack() for handle in handles])
+        except Closed:
+            landed = [None] * len(handles)
+        except DatabaseError:
+            for handle in handles:
+                handle._consumed = None
+            return False
+        for handle, instant in zip(handles, landed, strict=True):
+            if instant is None:
+                self.lose(handle)
+            else:
+                self._tally.done += 1
+        return True
 
     def lose(self, handle: JobHandle) -> None:
         """Count and tell of a claim that has ended."""
