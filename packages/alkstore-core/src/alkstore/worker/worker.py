@@ -28,8 +28,8 @@ class Worker:
     as that type (a dataclass, a msgspec Struct, a TypedDict, a pydantic model, or any JSON type; as decoded if it has
     none), the `Job`, the `JobHandle`, the `Store`, or a resource.
 
-    A handler that returns has done its job. An `Exception`, or a `Retry` raised or returned, puts it back on its curve
-    until its attempts are used up; a `Fail` lets it go dead at once. So does a payload that cannot be read as the
+    A handler that returns has done its job. An `Exception` or a ``SystemExit``, or a `Retry` raised or returned, puts it
+    back on its curve until its attempts are used up; a `Fail` lets it go dead at once. So does a payload that cannot be read as the
     handler's type, with an error that says why: the worker goes on. A handler may settle the job by the `JobHandle`, or in
     its own transaction by ``tx.ack``: then the worker leaves it at that.
 
@@ -112,6 +112,7 @@ class Worker:
             Closed: The store was closed before.
             Exception: What must not happen, a bug of an engine for one; the jobs in hand are given back first. While the
                 database is away it waits and goes on.
+            BaseException: What a handler has raised that is no `Exception`, but for ``SystemExit``.
         """
         if stop is not None:
             check_stop(stop)
