@@ -234,7 +234,7 @@ class EventReceiver(Receiver):
         try:
             if count == 0 or not await self._fill():
                 return []
-            return [StreamEvent(self._page.popleft()) for _ in range(min(count, len(self._page)))]
+            return self._hand_out(count)
         finally:
             self._is_receiving = False
 
@@ -308,6 +308,14 @@ class EventReceiver(Receiver):
             if self._is_behind or await self._hear():
                 await self._read()
         return not self._is_ended
+
+    def _hand_out(self, count: int) -> list[StreamEvent]:
+        page = self._page
+        if count < len(page):
+            return [StreamEvent(page.popleft()) for _ in range(count)]
+        events = list(map(StreamEvent, page))
+        page.clear()
+        return events
 
     async def _hear(self) -> bool:
         """Wait until it is worth reading again; False if there will be nothing more to hear."""
