@@ -339,3 +339,51 @@ async def test_who_finds_no_free_connection_is_told_so(dsn: str) -> None:
             await engine.begin()
         await tx.rollback()
         await (await engine.begin()).rollback()
+
+
+# ---------------------------------------------------------------- what a commit costs
+
+
+async def test_others_hear_of_each_of_two_transactions_in_a_row(dsn: str, engine: PgEngine) -> None:
+    async with opened(dsn) as there:
+        watch = await there.wakes.watch(Topic(TopicKind.QUEUE, "q"))
+        for _ in range(2):
+            tx = await engine.begin()
+            await tx.insert_jobs([job()])
+            await tx.commit()
+            await engine.wakes.hear()
+            await there.wakes.hear()
+
+            assert watch.poll() is Signal.WOKEN
+        watch.close()
+
+
+async def test_a_commit_of_what_the_callers_own_sql_made_fail_says_that_nothing_landed(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    with suppress(asyncpg.PostgresError):
+        await driver_of(tx).execute("SELECT 1 / 0")
+
+    with pytest.raises(DatabaseError, match="has failed before") as raised:
+        await tx.commit()
+
+    assert not raised.value.outcome_unknown
+    assert await outsider.jobs() == []
+    assert await free_connections(engine) == 4
+    assert await outsider.states() == []
+
+
+async def test_what_a_caller_left_in_the_session_is_undone_soon_after_the_commit(
+    engine: PgEngine, outsider: Outsider
+) -> None:
+    tx = await engine.begin()
+    await driver_of(tx).execute("SELECT pg_advisory_lock(7)")
+    await tx.commit()
+
+    async def is_held() -> bool:
+        sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7"
+        return bool(await outsider.connection.fetchval(sql))
+
+    await until(is_held, False)

@@ -127,6 +127,35 @@ async def test_what_lands_long_after_its_window_is_told_at_once() -> None:
     await debounce.aclose()
 
 
+async def test_a_transaction_may_wait_with_what_was_told_lately() -> None:
+    sent = Sent()
+    debounce = Debounce(sent, spacing=HOUR, longest_hold=HOUR)
+    assert not debounce.may_wait(Woken(JOBS))
+    debounce.told(Woken(JOBS, 5))
+
+    assert debounce.may_wait(Woken(JOBS, 9))
+    assert not debounce.may_wait(Woken(JOBS))  # ready now, and what was told is for later
+    assert not debounce.may_wait(Woken(MAIL))
+
+    debounce.owe(Woken(JOBS, 9))
+    await debounce.flush()
+    assert sent.told == [[Woken(JOBS, 9)]]
+    await debounce.aclose()
+
+
+async def test_a_transaction_that_has_told_of_it_tells_for_those_before_it() -> None:
+    sent = Sent()
+    debounce = Debounce(sent, spacing=HOUR, longest_hold=HOUR)
+    for topic in (JOBS, MAIL):
+        debounce.told(Woken(topic, 5))
+        debounce.owe(Woken(topic, 7))
+    debounce.told(Woken(JOBS))
+    debounce.told(Woken(MAIL, 9))
+
+    await debounce.aclose()
+    assert sent.told == [[Woken(MAIL, 7)]]
+
+
 async def test_the_next_commit_after_the_spacing_carries_what_is_owed() -> None:
     sent = Sent()
     debounce = Debounce(sent, spacing=0.0, longest_hold=HOUR)

@@ -51,7 +51,17 @@ LAST_WORD: Final = 0.5
 
 
 class OwnConnection(asyncpg.Connection):
-    """asyncpg's, which undoes more of what its user did in the session when it is reset."""
+    """asyncpg's, which undoes more of what its user did in the session when it is reset, and remembers what became of
+    the last command that was sent alone.
+    """
+
+    last_status = ""
+    """What the server said: a COMMIT of a transaction that had failed is answered ``ROLLBACK``, and no error."""
+
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
+        self.last_status = ""
+        self.last_status = status = await super().execute(query, *args, timeout=timeout)
+        return status
 
     def get_reset_query(self) -> str:
         # RESET ALL leaves the role: whoever had the connection next would be refused what is not that role's.

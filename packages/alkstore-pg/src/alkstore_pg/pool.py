@@ -122,7 +122,8 @@ class Pool:
         limit = seconds + SLACK if busy < size else seconds
         try:
             with self._ending.awaited():
-                connection: Any = await self._pool.acquire(timeout=limit)
+                async with asyncio.timeout(limit):  # the pool's own limit is a task
+                    connection: Any = await self._pool.acquire()
         except TimeoutError as error:
             raise self._none_free(len(self.lent) + len(self._running), size) from error
         except DRIVER as error:
@@ -156,7 +157,8 @@ class Pool:
 
     async def _give_back(self, connection: Connection) -> None:
         try:
-            await self._pool.release(connection)  # type: ignore[arg-type]  # what it gave is a proxy
+            # What the pool gave is a proxy. It waits for the end of what the server was told to cancel.
+            await self._pool.release(connection, timeout=self._limit + SLACK)  # type: ignore[arg-type]
         except DRIVER:
             _terminate(connection)
 

@@ -137,6 +137,23 @@ class Debounce:
         self._open(topic, at, now)
         return Woken(topic, at)
 
+    def may_wait(self, woken: Woken) -> bool:
+        """Whether it was told so lately that a transaction need not tell of it, but may owe it once it has landed."""
+        window = self._windows.get(woken.topic)
+        if window is None or self._time() - window[0] >= self._spacing:
+            return False
+        return woken.at is not None or window[1] is None
+
+    def told(self, woken: Woken) -> None:
+        """A transaction has landed that told of it."""
+        topic, at = woken
+        if topic in self._owed and sooner(at, self._owed[topic]) == at:
+            del self._owed[topic]  # what it stands for landed before
+            self._disarm_if_idle()
+        now = self._time()
+        self._forget_old(now)
+        self._open(topic, at, now)
+
     def owe(self, woken: Woken) -> None:
         """Tell of it when its window ends."""
         if self._is_closed:

@@ -139,11 +139,13 @@ class PgTransaction(Operations):
         self._is_freed = False
         self._is_lent = False
         self._is_cut = False
+        self._is_undone = False
         self._has_run = False
-        self._may_have_failed = False
         self._inside: asyncio.Timeout | None = None
         self._left = asyncio.Event()
         self._woken: list[Woken] = []
+        self._told: list[Woken] = []
+        self._waiting: list[Woken] = []
         self._held_back: list[Woken] = []
 
     @classmethod
@@ -182,7 +184,7 @@ class PgTransaction(Operations):
     def connection(self) -> object:
         self._enter()
         if not self._is_lent:
-            self._is_lent = self._may_have_failed = True
+            self._is_lent = True
             # Each statement of the caller's: a COMMIT is not to be hidden by a BEGIN after it.
             self._connection.add_query_logger(self._look)
             if not self._has_run:  # its isolation level can still be changed
@@ -196,7 +198,11 @@ class PgTransaction(Operations):
 
     def _texts(self, woken: Sequence[Woken]) -> Sequence[str]:
         self._woken += woken
-        return self._engine.wakes.texts_within(woken)
+        wakes = self._engine.wakes
+        told, waiting = wakes.parted(woken)
+        self._told += told
+        self._waiting += waiting
+        return wakes.texts_within(told)
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
         self._enter()
@@ -220,9 +226,6 @@ class PgTransaction(Operations):
         try:
             async with asyncio.timeout(self._limit) as self._inside:
                 return await operation(self._session)
-        except asyncio.CancelledError:
-            self._may_have_failed = True  # the server was told to cancel the statement
-            raise
         finally:
             self._inside = None
             self._left.set()
@@ -250,10 +253,11 @@ class PgTransaction(Operations):
                 raise self._was_lost()
             with self._engine.traffic:
                 async with asyncio.timeout(self._limit):
-                    if self._may_have_failed:
-                        await self._session.fetch(SQL["alive"])
                     may_have_landed = True
                     await self._driver.commit()
+            if getattr(self._connection, "last_status", "") == "ROLLBACK":
+                self._is_undone, may_have_landed = True, False
+                raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
         except DRIVER as error:
             made = translate(error, writes=may_have_landed)
             may_have_landed = made.outcome_unknown
@@ -306,15 +310,20 @@ class PgTransaction(Operations):
         self._is_freed = True
         pool, connection = self._engine._pool, self._connection
         try:
-            if not has_landed and not is_broken:
+            if not has_landed and not is_broken and not self._is_undone:
                 has_landed = await self._roll_back()
         finally:
             if is_broken:
                 _terminate(connection)
             if self._is_lent and not _is_lost(connection):
                 connection.remove_query_logger(self._look)
-            await pool.take_back(connection, reset=self._is_lent)
             self._tell(has_landed=has_landed)
+            giving_back = pool.take_back(connection, reset=self._is_lent)
+            if self._is_lent and not is_broken:
+                # Undoing what the caller did in the session is nothing that he has to wait for.
+                _ = pool.spawn(giving_back)
+            else:
+                await giving_back
 
     async def _roll_back(self) -> bool:
         """Roll back; True if the caller's own SQL had ended it before, and perhaps landed it."""
@@ -333,6 +342,7 @@ class PgTransaction(Operations):
             # What began before others' later jobs may stand before them.
             self._engine._marks.stir(each.topic.name for each in self._woken)
             self._engine.wakes.landed(self._woken)
+            self._engine.wakes.tell_of(self._told, self._waiting)
         elif self._held_back:
             self._engine.wakes.let_go(self._held_back)
 

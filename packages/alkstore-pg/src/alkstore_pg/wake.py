@@ -70,8 +70,23 @@ class Wakes:
         return Telling(self, self._debounce if debounced else None, woken)
 
     def texts_within(self, woken: Sequence[Woken]) -> list[str]:
-        """Give what a transaction of this store's tells; `landed` is for after its commit."""
+        """Give what a commit of this store's tells; `landed` is for after it."""
         return [text_of(each, self._suffix) for each in woken]
+
+    def parted(self, woken: Sequence[Woken]) -> tuple[list[Woken], list[Woken]]:
+        """Part what a transaction is to tell from what may wait until after it: both are given back to `tell_of`."""
+        told: list[Woken] = []
+        waiting: list[Woken] = []
+        for each in woken:
+            (waiting if self._debounce.may_wait(each) else told).append(each)
+        return told, waiting
+
+    def tell_of(self, told: Sequence[Woken], waiting: Sequence[Woken]) -> None:
+        """A transaction has landed that told of some, and has others yet to be told."""
+        for each in told:
+            self._debounce.told(each)
+        for each in waiting:
+            self._debounce.owe(each)
 
     def texts_joined(self, woken: Sequence[Woken]) -> list[str]:
         """Give what a caller's transaction tells, ourselves too: its commit is not ours to see."""
