@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 import alkstore
+from alkstore.engine import Engine
 from alkstore.hookspecs import EngineRegistration
 from alkstore_contract_suite.factory import (
     Available,
@@ -221,6 +222,17 @@ def _version() -> int | None:
     return int(os.environ[VERSION]) if os.environ.get(VERSION) else None
 
 
+class _Founder(PgStore):
+    """Makes the schema, with the functions in it, as the column's own engine does: one that is broken breaks them too."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.direct, schema=place.schema)
+        self._kind = place.engine
+
+    async def _open_engine(self) -> Engine:
+        return await self._kind.open(self._options.waiting(self._wait_timeout), self._make_clock())
+
+
 class _Backend:
     """A database whose schema is emptied between the cases, and made anew where one of them has spoilt it."""
 
@@ -235,7 +247,7 @@ class _Backend:
         """Let a store make the schema."""
         schema = self._place.schema
         self._outsider.drop([schema])
-        async with PgStore(self._place.direct, schema=schema):
+        async with _Founder(self._place):
             pass
         self._outsider.tame(schema)
         self._outsider.learn_to_empty(schema)
