@@ -1,8 +1,8 @@
 """A ready column for an engine over a server: one that each test process starts for itself, or that is there already.
 
-An author derives three things. From `OwnServer`, if the machine has the program, a server in a folder of its own: how it is
+An author derives three things. From ``OwnServer``, if the machine has the program, a server in a folder of its own: how it is
 started, and how one sees that it lets clients in. From `ServerFactory` how a store is made, how the server's clock is set,
-how its storage is emptied, and how a store is cut off; and what is under way in one, for `settle`. Hand both to
+how its storage is emptied, and how a store is cut off; and what is under way in one, for ``settle``. Hand both to
 `ServerColumn`. Whatever is the same for every server is here: a scope's storage begins empty, time moves at both ends, stores
 of this process come to rest, other processes find the same storage and leave the server's clock alone.
 
@@ -71,7 +71,7 @@ class SuiteClock(ManualClock):
 
 
 class Place(Protocol):
-    """A server for one run's cases, as far as the suite deals with it; `OwnServer` is one."""
+    """A server for one run's cases, as far as the suite deals with it; ``OwnServer`` is one."""
 
     @property
     def url(self) -> str:
@@ -92,7 +92,7 @@ class ServerFactory(ABC, Generic[P]):
     Attributes:
         clock: What every store of this process reads.
         random: What every store of this process draws from.
-        way: What other processes open the storage with: by another way than `url` within `disturbances`, if there are any.
+        way: What other processes open the storage with: by another way than ``url`` within ``disturbances``, if there are any.
         kept: What is let go of when the scope ends, for whatever a case opened beside its stores.
         faults: How each fault is brought about, for those that can be.
     """
@@ -113,7 +113,7 @@ class ServerFactory(ABC, Generic[P]):
 
     @abstractmethod
     def make_store(self, **options: Any) -> Store:
-        """Make an unopened store on `url`, `clock` and `random`, with options that every engine has."""
+        """Make an unopened store on ``url``, `clock` and `random`, with options that every engine has."""
 
     @abstractmethod
     async def set_clock(self, now: int) -> None:
