@@ -61,8 +61,8 @@ class Worker:
             schedules: Whether to fire schedules, when no other process does.
             resources: What handlers may ask for by a type: ``{SmtpPool: pool}``.
             concurrency: Jobs at once of each queue that does not say it with `handle`.
-            prefetch: Jobs claimed for each of them: 1 claims none that cannot begin at once; more hides the claim's
-                round trip from short handlers, and gives back at a stop what has not begun.
+            prefetch: Jobs claimed for each of them: 1 claims none that cannot begin at once; more hides the
+                round trips of claims and acks from short handlers, and gives back at a stop what has not begun.
             grace: Seconds that running handlers have at a stop, before they are cancelled and their jobs given back.
             keep_dead: Seconds after which dead jobs are deleted; they are kept for ever by default.
 
