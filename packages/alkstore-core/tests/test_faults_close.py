@@ -227,7 +227,7 @@ async def test_what_a_cancelled_call_gives_back_late_is_waited_for_by_the_close(
 async def test_what_a_call_got_while_the_store_closed_is_undone(gives_back: bool) -> None:
     store = FaultyStore()
     store.mem.traits = Traits(batches=True, gives_back=gives_back)
-    await store
+    assert await store is store
     gates = [store.wire.hang_answers(name) for name in ("take_lock", "begin", "watch")]
     calls = [
         asyncio.ensure_future(store.try_lock("l", 30)),
