@@ -33,7 +33,11 @@ GAP: Final = 0.003
 """Seconds of real time between a look and what is done about it."""
 
 
-@mutant("claim-gives-two-processes-one-job", kills=("Q-07", "OBX-08"))
+@mutant(
+    "claim-gives-two-processes-one-job",
+    kills=("Q-07", "OBX-08"),
+    wide="whatever claims while another claim is held",
+)
 class ClaimGivesTwoProcessesOneJob(SqliteEngine):
     """A claim gives what another process holds in place of its first job, if it finds any."""
 
@@ -46,7 +50,11 @@ class ClaimGivesTwoProcessesOneJob(SqliteEngine):
         return Claimed([others[0], *claimed.jobs[1:]], claimed.next_at)
 
 
-@mutant("no-wake-across-processes", kills=("Q-21", "WAKE-01", "LOCK-06", "SCHED-12"))
+@mutant(
+    "no-wake-across-processes",
+    kills=("Q-21", "WAKE-01", "LOCK-06", "SCHED-12"),
+    wide="whatever waits for the commit of another store",
+)
 class NoWakeAcrossProcesses(SqliteEngine):
     """Whatever others commit is seen by who looks, and wakes nobody."""
 
@@ -59,7 +67,11 @@ _LOCKS: Final[dict[tuple[int, int], MemEngine]] = {}
 """The locks of a process, by its id and its clock."""
 
 
-@mutant("two-processes-hold-one-lock", kills=("LOCK-01", "LOCK-05"))
+@mutant(
+    "two-processes-hold-one-lock",
+    kills=("LOCK-01", "LOCK-05"),
+    wide="whatever excludes by a lock, leadership too",
+)
 class TwoProcessesHoldOneLock(SqliteEngine):
     """Locks are known to the process that took them, and to no other."""
 
