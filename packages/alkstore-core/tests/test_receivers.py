@@ -211,6 +211,17 @@ async def test_receivers_end_when_the_engine_can_hear_nothing_any_more(
             assert await again.recv() == Wake("a", False)
 
 
+async def test_a_look_finds_that_the_engine_can_hear_nothing_any_more(log: Log, store: Store) -> None:
+    async with store.listen("a") as receiver, store.stream("orders").subscribe() as events:
+        log.hub.fail(DatabaseError("watcher died"))
+
+        for call in (receiver.try_recv, events.try_recv):
+            with pytest.raises(Closed) as caught:
+                await call()
+            assert isinstance(caught.value.__cause__, DatabaseError)
+        assert await events.recv() is None
+
+
 async def test_the_stores_end_ends_its_receivers(store: Store) -> None:
     receiver = await store.listen("a")
     events = await store.stream("orders").subscribe(after=0)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from alkstore import Closed, InvalidArgument, OffsetConflict
+from alkstore import Closed, InsideTransaction, InvalidArgument, OffsetConflict
 from alkstore_mem import MemStore
 
 
@@ -107,3 +107,19 @@ async def test_a_position_is_saved_only_from_where_the_transaction_saw_it() -> N
                 await tx.save_offset(stream, "c", 7)
 
         assert await stream.get_offset("c") == 5
+
+
+async def test_a_task_in_a_transaction_is_refused_however_many_others_are_in_one() -> None:
+    async with MemStore() as store:
+        together = asyncio.Barrier(3)
+
+        async def write() -> None:
+            async with store.begin_tx():
+                await together.wait()
+                with pytest.raises(InsideTransaction):
+                    await store.queue("q").enqueue(1)
+                await together.wait()
+
+        await asyncio.gather(*(write() for _ in range(3)))
+
+        assert await store.queue("q").list() == []

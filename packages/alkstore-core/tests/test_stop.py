@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import weakref
+from collections.abc import Callable
 
 from hanging import HUNG
 
@@ -12,6 +13,7 @@ from alkstore.pausing import Pause
 from alkstore.stop import StopToken
 from alkstore.testing import ManualClock
 from alkstore.watch import Hub
+from alkstore_mem import MemStore
 
 
 async def test_a_wait_ends_when_the_token_is_cancelled() -> None:
@@ -201,3 +203,34 @@ async def test_threads_that_cancel_while_others_subscribe_stop_every_one_of_them
         async with asyncio.timeout(HUNG):
             await asyncio.gather(*waits)
         thread.join()
+
+
+class CountingToken(StopToken):
+    """A token that knows how many wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+        forget = super().subscribe(callback)
+        self.waiting += 1
+
+        def unsubscribe() -> None:
+            self.waiting -= 1
+            forget()
+
+        return unsubscribe
+
+
+async def test_claims_leave_nothing_with_a_token_that_outlives_them() -> None:
+    token = CountingToken()
+    async with MemStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue_batch(range(3))
+        claims = queue.claims(stop=token)
+
+        handles = [await anext(claims) for _ in range(3)]
+
+        assert len(handles) == 3
+        assert token.waiting == 0

@@ -1,6 +1,7 @@
 """Which sessions can be joined, and when the join ends."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -72,6 +73,17 @@ async def test_a_database_that_cannot_be_reached_is_an_error_with_its_cause(
         await asyncio.to_thread(thread.join)
 
     assert type(raised.value.__cause__).__module__ == "sqlite3"
+
+
+async def test_an_error_is_caused_by_the_drivers_own_where_sqlalchemy_adapts_it(store: Store) -> None:
+    async def connect() -> object:
+        raise sqlite3.OperationalError("as SQLAlchemy tells it") from ConnectionResetError("server went away")
+
+    async with AsyncSession(create_async_engine("sqlite+aiosqlite://", async_creator=connect)) as session:
+        with pytest.raises(DatabaseError, match="server went away") as raised:
+            await store.join(session)
+
+    assert isinstance(raised.value.__cause__, ConnectionResetError)
 
 
 async def test_a_scoped_session_is_refused_for_the_session_that_it_stands_for(

@@ -61,6 +61,21 @@ def test_a_savepoint_takes_its_part_along(store: alkstore.sync.Store, path: str,
         rolls_back_a_part(store, app)
 
 
+def test_a_savepoint_that_is_closed_and_not_rolled_back_takes_its_part_along(
+    store: alkstore.sync.Store, engine: Engine
+) -> None:
+    with Session(engine) as session:
+        with store.join(session) as tx:
+            tx.enqueue("q", 1)
+        savepoint = session.begin_nested()
+        with store.join(session) as tx:
+            tx.enqueue("q", 2)
+        savepoint.close()
+        session.commit()
+
+    assert payloads(store) == [1]
+
+
 def test_what_was_joined_is_closed_after_the_commit_and_the_session_goes_on(
     store: alkstore.sync.Store, engine: Engine
 ) -> None:

@@ -38,6 +38,7 @@ from alkstore_pg.contract_server import Server
 from alkstore_pg.engine import PgEngine
 from alkstore_sqlite.contract import CAPABILITIES as FILE_CAPABILITIES
 from alkstore_sqlite.contract import SqliteFactory
+from alkstore_sqlite.engine import OMITTED as FILE_OMITTED
 from alkstore_sqlite.engine import SqliteEngine, SqliteStore
 
 __all__ = ["HONEST", "Patch", "file_factory", "mutant", "placed", "registered"]
@@ -78,7 +79,7 @@ class Mutant:
         """Give a column with the fault in it, for the length of a block."""
         with ExitStack() as undo:
             if isinstance(self.planted, type) and issubclass(self.planted, SqliteEngine):
-                yield _file_column(self.name, self.planted)
+                yield _file_column(self.name, self.planted, self.kills)
             elif isinstance(self.planted, type) and issubclass(self.planted, PgEngine):
                 yield _server_column(self.name, self.planted)
             elif isinstance(self.planted, type):
@@ -138,7 +139,7 @@ def _column(name: str, make_store: MakeStore) -> InProcessColumn:
     )
 
 
-def _file_column(name: str, engine: type[SqliteEngine]) -> SingleFileColumn:
+def _file_column(name: str, engine: type[SqliteEngine], kills: Sequence[str]) -> SingleFileColumn:
     return SingleFileColumn(
         name.replace("-", "_"),
         version="broken on purpose",
@@ -148,6 +149,8 @@ def _file_column(name: str, engine: type[SqliteEngine]) -> SingleFileColumn:
             **dict.fromkeys(getattr(engine, "claims_to_have", ()), Supported()),
         },
         factory=file_factory(engine),
+        # A row that is for a server may be tried on a file all the same, if the fault can be planted there.
+        omitted={row: why for row, why in FILE_OMITTED.items() if row not in kills},
     )
 
 

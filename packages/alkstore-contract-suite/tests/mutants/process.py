@@ -92,7 +92,7 @@ class TwoProcessesHoldOneLock(SqliteEngine):
         return await (self._own.watch(topic) if topic.kind is TopicKind.LOCK else super().watch(topic))
 
 
-@mutant("two-processes-fire-one-boundary", kills="SCHED-05")
+@mutant("two-processes-fire-one-boundary", kills="SCHED-05", wide="whatever fires and counts what was fired")
 class TwoProcessesFireOneBoundary(SqliteEngine):
     """What was due at a look is fired, though somebody else has fired it since."""
 
@@ -122,7 +122,7 @@ class TwoProcessesFireOneBoundary(SqliteEngine):
         return fired
 
 
-@mutant("acknowledged-before-durable", kills="DUR-01")
+@mutant("acknowledged-before-durable", kills="DUR-01", wide="whatever reads a position that was moved")
 class AcknowledgedBeforeDurable(SqliteEngine):
     """A position is acknowledged at once and written some time later."""
 
