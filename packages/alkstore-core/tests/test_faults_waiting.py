@@ -10,7 +10,7 @@ from faulty import FaultyStore, WarpLoop, turn, warped
 from hanging import HUNG
 
 from alkstore import DatabaseError, JobHandle, LockTimeout, StopToken
-from alkstore.claiming import WANTS_A_ROUND
+from alkstore.claiming import WANTS_A_ROUND, Want
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.pausing import Pause
 from alkstore.testing import ManualClock
@@ -229,6 +229,22 @@ async def test_a_claim_times_out_while_its_storage_hangs_and_the_job_is_given_ba
 
 
 # ---------------------------------------------------------------- callers that give up
+
+
+async def test_a_claim_that_got_its_job_leaves_no_timer_that_holds_it() -> None:
+    def wants() -> int:
+        gc.collect()
+        return sum(type(each) is Want for each in gc.get_objects())
+
+    async with FaultyStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue_batch(range(3))
+        before = wants()
+
+        for _ in range(3):
+            assert await queue.claim(timeout=3_600) is not None
+
+        assert wants() <= before
 
 
 async def _listen(store: FaultyStore) -> None:
