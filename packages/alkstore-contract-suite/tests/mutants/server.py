@@ -128,7 +128,9 @@ class SchemasShareAChannel(PgEngine):
         return await super().open(options, clock)
 
 
-@mutant("positions-stay-where-they-were", kills="STR-16")
+@mutant(
+    "positions-stay-where-they-were", kills="STR-16", wide="whatever moves a position, which may go anywhere"
+)
 class PositionsStayWhereTheyWere(PgEngine):
     """Positions are kept beside the database, which a dump does not see."""
 
