@@ -60,8 +60,13 @@ async def test_without_a_claim_ahead_no_job_begins_before_the_last_ones_ack_has_
 async def test_acks_that_failed_together_are_given_each_by_itself() -> None:
     async with FaultyStore() as store:
         await store.queue("q").enqueue_batch(range(4))
-        store.wire.refusing["settle_jobs"] = 2
+        answers = store.wire.hang_answers("settle_jobs")
         work = Work(store, prefetch=4)
+        await turn()
+        store.wire.refusing["settle_jobs"] = (
+            2  # that of the three that are done by now, and one of them by itself
+        )
+        answers.set()
         async with asyncio.timeout(60):
             while await store.queue("q").list():  # noqa: ASYNC110  # back-off has no event to wait for
                 await asyncio.sleep(0.001)

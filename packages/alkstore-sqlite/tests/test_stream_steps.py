@@ -58,6 +58,18 @@ def test_alike_events_are_appended_in_their_order_behind_those_that_are_there(
     ]
 
 
+@pytest.mark.parametrize("other", [NewEvent("s", "l", b"2", b"{}"), NewEvent("s", "k", b"2", b'{"a":"b"}')])
+def test_events_that_land_together_keep_what_they_differ_in(
+    connection: sqlite3.Connection, other: NewEvent
+) -> None:
+    perform(connection, stream.append([NewEvent("s", "k", b"1", b"{}"), other], 7))
+
+    assert perform(connection, stream.read("s", 0, LAST)) == [
+        EventRecord(1, "s", "k", b"1", b"{}", 7),
+        EventRecord(2, "s", other.key, b"2", other.headers, 7),
+    ]
+
+
 def test_an_event_reads_back_whole(connection: sqlite3.Connection) -> None:
     perform(connection, stream.append([NewEvent("s", "k\u00e9y", b"\x00\xff", b'{"a":"b"}')], 1_234))
 
