@@ -13,11 +13,9 @@ The server's *now* comes from one place that the column replaces: a function in 
 import asyncio
 import functools
 import random
-import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, asynccontextmanager
-from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from alkstore import Store
@@ -29,7 +27,6 @@ from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import (
     Available,
     Backend,
-    Business,
     Capability,
     ClockMode,
     Crash,
@@ -41,6 +38,7 @@ from alkstore_contract_suite.factory import (
     Unsupported,
 )
 from alkstore_contract_suite.own_server import OwnServer
+from alkstore_contract_suite.stores import MadeStores
 
 __all__ = [
     "Break",
@@ -81,7 +79,7 @@ class Place(Protocol):
 P = TypeVar("P", bound=Place)
 
 
-class ServerFactory(ABC, Generic[P]):
+class ServerFactory(MadeStores, Generic[P]):
     """Opens stores on one server, whose time it moves.
 
     Args:
@@ -98,16 +96,16 @@ class ServerFactory(ABC, Generic[P]):
     """
 
     faults: ClassVar[Mapping[Fault, "Break"]] = {}
+    clock: SuiteClock
 
     def __init__(self, url: str, seed: str, server: P | None = None) -> None:
+        super().__init__()
         self.url = self.way = url
         self.server = server
         self.clock = SuiteClock()
         self.random = random.Random(seed)
         self.kept = ExitStack()
         self._seed = seed
-        # Weak, or a store that a row dropped would never be collected.
-        self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
     # ---------------------------------------------------------------- what an author supplies
 
@@ -143,18 +141,6 @@ class ServerFactory(ABC, Generic[P]):
 
     # ---------------------------------------------------------------- stores
 
-    async def open(self, instance: str = "a") -> Store:
-        return await self.open_with()
-
-    async def open_with(self, **options: Any) -> Store:
-        store = await self.make_store(**options)
-        self._stores.add(store)
-        return store
-
-    async def reopen(self, store: Store) -> Store:
-        await store.aclose()
-        return await self.open()
-
     async def crash(self, store: Store, kind: Crash) -> None:
         """Cut a store off, as the network or the end of its process does; what it then does itself nobody sees."""
         await self.cut(store)
@@ -177,9 +163,6 @@ class ServerFactory(ABC, Generic[P]):
             await self.set_clock(to)
         await self.clock.set(to_datetime(to))
         await self.settle()
-
-    async def now(self) -> datetime:
-        return self.clock.datetime
 
     async def settle(self) -> None:
         for _ in range(MOST_ROUNDS):
@@ -209,20 +192,6 @@ class ServerFactory(ABC, Generic[P]):
         if kind not in self.faults:
             return Unsupported(f"the column does not say how {kind.value!r} is brought about")
         return self.faults[kind](self, store)
-
-    def business(self) -> Business | None:
-        return None
-
-    async def foreign_schema(self, newer: bool) -> None:
-        raise RuntimeError(
-            "the column does not say how another schema version looks; rows of it need 'migrations'"
-        )
-
-    async def dump_restore(self) -> StoreFactory | None:
-        return None
-
-    def outside(self, channel: str) -> AsyncIterator[bytes] | None:
-        return None
 
 
 Break: TypeAlias = Callable[[Any, Store], AbstractAsyncContextManager[None]]

@@ -12,11 +12,9 @@ import os
 import random
 import shutil
 import tempfile
-import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +24,6 @@ from alkstore.testing import ManualClock
 from alkstore_contract_suite.factory import (
     Available,
     Backend,
-    Business,
     Capability,
     ClockMode,
     Crash,
@@ -36,6 +33,7 @@ from alkstore_contract_suite.factory import (
     StoreFactory,
     Unsupported,
 )
+from alkstore_contract_suite.stores import MadeStores
 
 __all__ = ["MakeFactory", "SingleFileBackend", "SingleFileColumn", "SingleFileFactory"]
 
@@ -54,7 +52,7 @@ MOST_ROUNDS: Final = 1_000
 """Rounds of looking after which stores that still do something wake each other for ever."""
 
 
-class SingleFileFactory(ABC):
+class SingleFileFactory(MadeStores):
     """Opens stores on one file and one manual clock.
 
     Args:
@@ -67,13 +65,12 @@ class SingleFileFactory(ABC):
     """
 
     def __init__(self, folder: Path, seed: str) -> None:
+        super().__init__()
         self.clock = ManualClock()
         self.random = random.Random(seed)
         self._folder = self._first = folder
         self._seed = seed
         self._crashes = 0
-        # Weak, or a store that a row dropped would never be collected.
-        self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
     # ---------------------------------------------------------------- what an author supplies
 
@@ -106,18 +103,6 @@ class SingleFileFactory(ABC):
         """The file; another one after a crash."""
         return self._folder / FILE
 
-    async def open(self, instance: str = "a") -> Store:
-        return await self.open_with()
-
-    async def open_with(self, **options: Any) -> Store:
-        store = await self.make_store(**options)
-        self._stores.add(store)
-        return store
-
-    async def reopen(self, store: Store) -> Store:
-        await store.aclose()
-        return await self.open()
-
     async def crash(self, store: Store, kind: Crash) -> None:
         """Go on with a copy of the files as they are now; only then is the old store closed, out of sight.
 
@@ -149,9 +134,6 @@ class SingleFileFactory(ABC):
         await self.clock.advance(seconds)
         await self.settle()
 
-    async def now(self) -> datetime:
-        return self.clock.datetime
-
     async def settle(self) -> None:
         for _ in range(MOST_ROUNDS):
             await self.clock.settle()
@@ -167,20 +149,6 @@ class SingleFileFactory(ABC):
 
     def fault(self, kind: Fault, store: Store) -> AbstractAsyncContextManager[None] | Unsupported:
         return Unsupported(f"the column does not say how {kind.value!r} is brought about")
-
-    def business(self) -> Business | None:
-        return None
-
-    async def foreign_schema(self, newer: bool) -> None:
-        raise RuntimeError(
-            "the column does not say how another schema version looks; rows of it need 'migrations'"
-        )
-
-    async def dump_restore(self) -> StoreFactory | None:
-        return None
-
-    def outside(self, channel: str) -> AsyncIterator[bytes] | None:
-        return None
 
 
 async def _is_open(store: Store) -> bool:
