@@ -8,7 +8,7 @@ import pytest
 from hanging import HUNG
 from streams import FIRST, LAST, PATIENCE, Streams, event, streams
 
-from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
+from alkstore.engine import AlikeEvents, EventRecord, NewEvent, OffsetSave, Topic, TopicKind
 from alkstore_pg import stream
 from alkstore_pg.contract_server import Server
 from alkstore_pg.stream import StreamKey
@@ -92,8 +92,25 @@ async def test_an_append_sends_its_texts_when_it_commits(world: Streams) -> None
         assert [await heard.get(), await heard.get()] == ["s1:s", "s1:t"]
 
 
+async def test_alike_events_are_appended_as_those_that_they_stand_for(world: Streams) -> None:
+    alike = AlikeEvents(NewEvent("s", "k", b"", b'{"h":"v"}'), [b"1", b"2", b"3"])
+    keys = await world.keys.made(stream.names_in(alike))
+
+    offsets = await stream.append(world.on, alike, keys, ())
+
+    page = await stream.read(world.on, "s", keys["s"], 0, LAST)
+    assert [event[:5] for event in page.events] == [
+        (offset, "s", "k", payload, b'{"h":"v"}')
+        for offset, payload in zip(offsets, [b"1", b"2", b"3"], strict=True)
+    ]
+
+
+def test_no_events_name_no_stream() -> None:
+    assert list(stream.names_in(AlikeEvents(event("s"), []))) == list(stream.names_in([])) == []
+
+
 def test_an_append_concerns_each_of_its_streams_once() -> None:
-    woken = stream.woken_by([event("b"), event("a"), event("b")])
+    woken = stream.woken_by(stream.names_in([event("b"), event("a"), event("b")]))
 
     assert woken == [Woken(Topic(TopicKind.STREAM, "b")), Woken(Topic(TopicKind.STREAM, "a"))]
 

@@ -186,14 +186,13 @@ class PgEngine:
     # ------------------------------------------------------------ streams
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
-        async def append(keys: Mapping[str, StreamKey]) -> Sequence[int]:
-            return await self._write(
-                self._writer,
-                lambda on, texts: _stream.append(on, events, keys, texts),
-                _stream.woken_by(events),
-            )
+        names = _stream.names_in(events)
 
-        return await self._streams.making({event.stream for event in events}, append)
+        async def append(keys: Mapping[str, StreamKey]) -> Sequence[int]:
+            with self.wakes.telling(_stream.woken_by(names), debounced=True) as texts:
+                return await self._writer.run(lambda on: _stream.append(on, events, keys, texts))
+
+        return await self._streams.making(names, append)
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         async def read(key: StreamKey) -> Sequence[EventRecord]:

@@ -6,10 +6,10 @@ readers stop at the least floor that others hold (docs/decisions/0022-floor-lock
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from alkstore import statements
-from alkstore.engine import EventRecord, NewEvent, OffsetSave, Topic, TopicKind
+from alkstore.engine import AlikeEvents, EventRecord, NewEvent, OffsetSave, Topic, TopicKind
 from alkstore.errors import DatabaseError
 from alkstore_pg.errors import sqlstate
 from alkstore_pg.link import Operation
@@ -27,6 +27,7 @@ __all__ = [
     "isolation",
     "move",
     "names",
+    "names_in",
     "offsets",
     "position",
     "read",
@@ -156,9 +157,16 @@ class Page(NamedTuple):
     is_held_back: bool
 
 
-def woken_by(events: Iterable[NewEvent]) -> Sequence[Woken]:
-    """Say whom an append concerns: who waits for any of its streams."""
-    return [Woken(Topic(STREAM, name)) for name in dict.fromkeys(event.stream for event in events)]
+def names_in(events: Sequence[NewEvent]) -> Sequence[str]:
+    """Give each stream of some events once, in the order in which they name them."""
+    if isinstance(events, AlikeEvents):
+        return (events.pattern.stream,) if events else ()
+    return tuple(dict.fromkeys([event.stream for event in events]))
+
+
+def woken_by(names: Iterable[str]) -> Sequence[Woken]:
+    """Say whom an append to streams concerns: who waits for any of them."""
+    return [Woken(Topic(STREAM, name)) for name in names]
 
 
 async def append(
@@ -174,27 +182,40 @@ async def append(
     """
     if not events:
         return []
-    places: dict[str, int] = {}
-    for event in events:
-        places.setdefault(event.stream, len(places) + 1)
-    streams = [keys[name] for name in places]
+    names = names_in(events)
+    streams = [keys[name] for name in names]
+    places, *columns = _columns(events, names)
     remembered = None if floors is None else [floors.get(key.id) for key in streams]
     ((held, drawn),) = await on.fetch(
         _SQL["append"],
         [key.id for key in streams],
         [key.base for key in streams],
         remembered,
-        [places[event.stream] for event in events],
-        [event.key for event in events],
-        [event.payload for event in events],
-        [event.headers for event in events],
+        places,
+        *columns,
         texts,
         streams[0].home,
     )
     if floors is not None:
         for key in streams:
             floors.setdefault(key.id, held)
-    return [value - keys[event.stream].base for value, event in zip(drawn, events, strict=True)]
+    if len(streams) == 1:
+        base = streams[0].base
+        return [value - base for value in drawn]
+    return [value - streams[place - 1].base for value, place in zip(drawn, places, strict=True)]
+
+
+def _columns(events: Sequence[NewEvent], names: Sequence[str]) -> Sequence[Sequence[Any]]:
+    """Give of each event its stream's place among the names, its key, payload and headers."""
+    count = len(events)
+    if isinstance(events, AlikeEvents):
+        _, key, _, headers = events.pattern
+        return [1] * count, [key] * count, events.payloads, [headers] * count
+    streams, keys, payloads, headers_of = zip(*events, strict=True)
+    if len(names) == 1:
+        return [1] * count, keys, payloads, headers_of
+    places = {name: place for place, name in enumerate(names, 1)}
+    return [places[name] for name in streams], keys, payloads, headers_of
 
 
 async def read(

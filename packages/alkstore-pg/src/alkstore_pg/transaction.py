@@ -75,8 +75,9 @@ class Operations:
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
         self._enter()
         # Made outside of this transaction: others would wait for it to make the same.
-        keys = await self._engine._streams.made({event.stream for event in events})
-        texts = self._texts(_stream.woken_by(events))
+        names = _stream.names_in(events)
+        keys = await self._engine._streams.made(names)
+        texts = self._texts(_stream.woken_by(names))
         return await self._do(lambda on: _stream.append(on, events, keys, texts, self._floors))
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
@@ -206,7 +207,7 @@ class PgTransaction(Operations):
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
         self._enter()
-        self._held_back += _stream.woken_by(events)
+        self._held_back += _stream.woken_by(_stream.names_in(events))
         return await super().append_events(events)
 
     async def _do(self, operation: Operation[T]) -> T:
