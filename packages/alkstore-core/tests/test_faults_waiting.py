@@ -10,7 +10,7 @@ from faulty import FaultyStore, WarpLoop, turn, warped
 from hanging import HUNG
 
 from alkstore import DatabaseError, JobHandle, LockTimeout, StopToken
-from alkstore.claiming import WANTS_A_ROUND, Want
+from alkstore.claiming import MANY, WANTS_A_ROUND, Want
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.pausing import Pause
 from alkstore.testing import ManualClock
@@ -226,6 +226,19 @@ async def test_a_claim_times_out_while_its_storage_hangs_and_the_job_is_given_ba
         handle = await store.queue("q").claim_one()
         assert handle is not None
         assert handle.job.attempts == 1
+
+
+@pytest.mark.parametrize(("count", "calls"), [(MANY, 3), (MANY - 1, 1)])
+async def test_who_claims_many_at_once_shares_no_claim(count: int, calls: int) -> None:
+    async with FaultyStore() as store:
+        queue = store.queue("q")
+        await queue.enqueue_batch(range(3 * count))
+
+        batches = await asyncio.gather(*(queue.claim_batch(count) for _ in range(3)))
+
+        claimed = [handle.job.payload for batch in batches for handle in batch]
+        assert claimed == list(range(3 * count))
+        assert store.wire.calls["claim_jobs"] == calls
 
 
 # ---------------------------------------------------------------- callers that give up

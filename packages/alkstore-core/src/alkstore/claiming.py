@@ -9,7 +9,7 @@ attempt back.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Protocol
 
 from alkstore.engine import Engine, JobRecord, Release, Settle, Signal, Topic, TopicKind, Watch
@@ -22,6 +22,10 @@ __all__ = ["ClaimPump", "Settler", "Want"]
 LOGGER: Final = logging.getLogger("alkstore")
 WANTS_A_ROUND: Final = 1_000
 """How many waiters one claim is made for, so that a crowd of them does not make every claim long."""
+
+MANY: Final = 50
+"""Jobs for which who asks for what is there now gets a claim of his own. Two who share a long one begin and end their work
+together: while they work the storage idles, and while it claims or acks for them they do."""
 
 
 class Settler(Protocol):
@@ -40,6 +44,11 @@ class Want:
         self.count = count
         self.waits = waits
         self.future: asyncio.Future[Sequence[JobRecord]] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is claimed for by itself. Who waits shares: a commit costs one claim, however many wait (Q-21)."""
+        return self.count >= MANY and not self.waits
 
     def expire(self) -> None:
         """End it empty-handed, unless a job was handed over already."""
@@ -159,8 +168,11 @@ class ClaimPump:
         return claimed.next_at
 
     def _first(self) -> list[Want]:
-        open_wants = (want for want in self._wants if not want.future.done())
-        return list(islice(open_wants, WANTS_A_ROUND))
+        """Give those for whom the next claim is made: who began first, and who may share it with him."""
+        open_wants = list(islice((want for want in self._wants if not want.future.done()), WANTS_A_ROUND))
+        if open_wants and open_wants[0].is_long:
+            return open_wants[:1]
+        return list(takewhile(lambda want: not want.is_long, open_wants))
 
     async def _hand_over(self, wants: Sequence[Want], jobs: list[JobRecord]) -> None:
         left: list[JobRecord] = []
