@@ -90,7 +90,7 @@ class Skeleton:
 
     async def replay(self, count: int) -> None:
         for event in self._events[self._read : self._read + count]:
-            decode(event)
+            assert decode(event) is not None
         self._read += count
 
 

@@ -63,7 +63,7 @@ class StoreSide:
             page = await self._events.recv_page(count)
             assert page
             for event in page:
-                _use(event.payload)
+                assert event.payload is not None
             count -= len(page)
 
     async def lock(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from mutant import Patch, mutant
 
 from alkstore import Stream, StreamEvent
-from alkstore.engine import EngineTransaction, EventRecord, NewEvent, OffsetSave
+from alkstore.engine import EngineTransaction, EventRecord, EventRows, NewEvent, OffsetSave
 from alkstore_mem.engine import MemEngine
 from alkstore_mem.hold import Position
 from alkstore_mem.stream import Log, Streams
@@ -106,9 +106,9 @@ class ReadIgnoresItsLimit(MemEngine):
 
 @mutant("offset-visible-out-of-order", kills="STR-04")
 def offset_visible_out_of_order(patch: Patch) -> None:
-    def read(streams: Streams, stream: str, after: int, limit: int) -> list[EventRecord]:
+    def read(streams: Streams, stream: str, after: int, limit: int) -> EventRows:
         log = streams._logs.get(stream)
-        return [] if log is None else log.read(after, limit, None)
+        return EventRows(stream, [] if log is None else log.read(after, limit, None))
 
     patch.attribute(Streams, "read", read)
 
@@ -214,7 +214,7 @@ class AbandonedTxHoldsReaders(Transacting):
 
 class _ReadsOthersOnly(MemTransaction):
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
-        return self._streams.read_within(stream, after, limit, self)[0]
+        return EventRows(stream, self._streams.read_within(stream, after, limit, self)[0])
 
 
 @mutant("tx-read-misses-own-events", kills="STR-12")
@@ -225,8 +225,8 @@ class TxReadMissesOwnEvents(Transacting):
 class _ReadsOverHoles(MemTransaction):
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         others = self._streams.read_within(stream, after, limit, self)[0]
-        own = [record for record in self._events.get(stream, ()) if record.offset > after]
-        return sorted([*others, *own])[:limit]
+        own = [row for row in self._events.get(stream, ()) if row[0] > after]
+        return EventRows(stream, sorted([*others, *own])[:limit])
 
 
 @mutant("tx-reads-own-events-over-a-hole", kills="STR-12")

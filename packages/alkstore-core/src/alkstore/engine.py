@@ -20,11 +20,10 @@ from typing import Protocol, runtime_checkable
 
 from alkstore.records import (
     Ack,
-    AlikeEvents,
-    AlikeJobs,
     Cancel,
     Claimed,
     EventRecord,
+    EventRow,
     Fail,
     Fired,
     Heartbeat,
@@ -49,6 +48,7 @@ from alkstore.records import (
     Topic,
     TopicKind,
 )
+from alkstore.sequence import AlikeEvents, AlikeJobs, EventRows
 
 __all__ = [
     "Ack",
@@ -59,6 +59,8 @@ __all__ = [
     "Engine",
     "EngineTransaction",
     "EventRecord",
+    "EventRow",
+    "EventRows",
     "Fail",
     "Fired",
     "Heartbeat",
@@ -196,7 +198,7 @@ class StreamEngine(Protocol):
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         """Read at most ``limit`` (>= 1) events with offset > ``after``, ascending, below every offset that an open
-        transaction may still fill. Never waits for a writer. Rows: STR-03, STR-04.
+        transaction may still fill. `EventRows` will do. Never waits for a writer. Rows: STR-03, STR-04.
         """
 
     async def read_head(self, stream: str) -> int:

@@ -42,7 +42,7 @@ from alkstore.observing import (
     ListenerChanged,
     SchedulesFired,
 )
-from alkstore.values import Job, StreamEvent
+from alkstore.values import Job, stream_events
 
 __all__ = ["ObservedEngine", "ObservedTransaction", "ObservedWriter", "Writer", "report_listener"]
 
@@ -171,7 +171,7 @@ def _seems_reclaimed(job: JobRecord) -> bool:
 
 
 def _read(stream: str, records: Sequence[EventRecord], seconds: float) -> EventsRead:
-    events = tuple(map(StreamEvent, records))
+    events = tuple(stream_events(records))
     return EventsRead(destination=Destination("stream", stream), events=events, seconds=seconds)
 
 

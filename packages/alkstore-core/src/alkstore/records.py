@@ -4,16 +4,15 @@ Units: an instant is an ``int`` of microseconds since 1970-01-01T00:00:00Z, a du
 """
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, overload
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 __all__ = [
     "Ack",
-    "AlikeEvents",
-    "AlikeJobs",
     "Cancel",
     "Claimed",
     "EventRecord",
+    "EventRow",
     "Fail",
     "Fired",
     "Heartbeat",
@@ -67,42 +66,6 @@ class NewJob(NamedTuple):
     max_attempts: int
     base_delay: int
     expires: int | None
-
-
-class AlikeJobs(Sequence[NewJob]):
-    """Jobs that differ in nothing but their payloads, each made when it is asked for.
-
-    An engine may take them as any other sequence, or what they share and their payloads: a batch then costs half as much.
-    """
-
-    __slots__ = ("pattern", "payloads")
-
-    def __init__(self, pattern: NewJob, payloads: Sequence[bytes]) -> None:
-        """Take a job whose payload does not matter, and the payload of each."""
-        self.pattern = pattern
-        self.payloads = payloads
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    def __iter__(self) -> Iterator[NewJob]:
-        queue, _, *rest = self.pattern
-        return iter([_new_job(NewJob, (queue, payload, *rest)) for payload in self.payloads])
-
-    @overload
-    def __getitem__(self, at: int) -> NewJob: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> "AlikeJobs": ...
-
-    def __getitem__(self, at: int | slice) -> "NewJob | AlikeJobs":
-        if isinstance(at, slice):
-            return AlikeJobs(self.pattern, self.payloads[at])
-        return self.pattern._replace(payload=self.payloads[at])
-
-
-_new_job: Final[Callable[[type[NewJob], tuple[object, ...]], NewJob]] = tuple.__new__
-"""A job from its fields in their order: a quarter of the time that the named tuple's own constructor takes."""
 
 
 class JobRecord(NamedTuple):
@@ -242,38 +205,6 @@ class NewEvent(NamedTuple):
     headers: bytes
 
 
-class AlikeEvents(Sequence[NewEvent]):
-    """Events that differ in nothing but their payloads, each made when it is asked for; of use as `AlikeJobs`."""
-
-    __slots__ = ("pattern", "payloads")
-
-    def __init__(self, pattern: NewEvent, payloads: Sequence[bytes]) -> None:
-        """Take an event whose payload does not matter, and the payload of each."""
-        self.pattern = pattern
-        self.payloads = payloads
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    def __iter__(self) -> Iterator[NewEvent]:
-        stream, key, _, headers = self.pattern
-        return iter([_new_event(NewEvent, (stream, key, payload, headers)) for payload in self.payloads])
-
-    @overload
-    def __getitem__(self, at: int) -> NewEvent: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> "AlikeEvents": ...
-
-    def __getitem__(self, at: int | slice) -> "NewEvent | AlikeEvents":
-        if isinstance(at, slice):
-            return AlikeEvents(self.pattern, self.payloads[at])
-        return self.pattern._replace(payload=self.payloads[at])
-
-
-_new_event: Final[Callable[[type[NewEvent], tuple[object, ...]], NewEvent]] = tuple.__new__
-
-
 class EventRecord(NamedTuple):
     """An event as stored."""
 
@@ -283,6 +214,10 @@ class EventRecord(NamedTuple):
     payload: bytes
     headers: bytes
     created_at: int
+
+
+EventRow: TypeAlias = tuple[int, str | None, bytes, bytes, int]
+"""An event of a stream that is known: its offset, key, payload, headers and created_at."""
 
 
 class OffsetSave(NamedTuple):

@@ -10,7 +10,7 @@ from alkstore.engine import AlikeEvents, Engine, EventRecord, NewEvent, Signal, 
 from alkstore.entering import AwaitableContext
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, show
 from alkstore.pausing import Pause
-from alkstore.values import StreamEvent
+from alkstore.values import StreamEvent, stream_events
 from alkstore.wake import Receiver
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Stream:
         after = numbers.integer(offset, "offset")
         count = numbers.extent(limit, "limit")
         self._store._check("Stream.read_since", write=False)
-        return [StreamEvent(record) for record in await _read(self._store._engine, self._name, after, count)]
+        return stream_events(await _read(self._store._engine, self._name, after, count))
 
     async def read_from_consumer(self, consumer: str, limit: int = 100) -> list[StreamEvent]:
         """Give the events after a consumer's saved position, ``limit`` at most; saves nothing.
@@ -105,7 +105,7 @@ class Stream:
         count = numbers.extent(limit, "limit")
         self._store._check("Stream.read_from_consumer", write=False)
         after = await self._position(who)
-        return [StreamEvent(record) for record in await _read(self._store._engine, self._name, after, count)]
+        return stream_events(await _read(self._store._engine, self._name, after, count))
 
     async def head(self) -> int:
         """Give the greatest offset that a reader may see now; 0 if there never was one. Rows: ADM-01."""
@@ -197,7 +197,7 @@ class EventReceiver(Receiver):
         self._stream = stream
         self._consumer = consumer
         self._after = after
-        self._page: deque[EventRecord] = deque()
+        self._page: deque[StreamEvent] = deque()
         self._is_behind = True
         super().__init__(stream._store, watch)
 
@@ -216,7 +216,7 @@ class EventReceiver(Receiver):
         if not self._begin("EventReceiver.recv"):
             return None
         try:
-            return StreamEvent(self._page.popleft()) if await self._fill() else None
+            return self._page.popleft() if await self._fill() else None
         finally:
             self._is_receiving = False
 
@@ -253,7 +253,7 @@ class EventReceiver(Receiver):
             if not self._page and self._can_hear():
                 await self._read()
             if not self._is_ended:
-                return StreamEvent(self._page.popleft()) if self._page else None
+                return self._page.popleft() if self._page else None
         finally:
             self._is_receiving = False
         raise self._closed()
@@ -312,8 +312,8 @@ class EventReceiver(Receiver):
     def _hand_out(self, count: int) -> list[StreamEvent]:
         page = self._page
         if count < len(page):
-            return [StreamEvent(page.popleft()) for _ in range(count)]
-        events = list(map(StreamEvent, page))
+            return [page.popleft() for _ in range(count)]
+        events = list(page)
         page.clear()
         return events
 
@@ -350,8 +350,8 @@ class EventReceiver(Receiver):
             return
         self._is_behind = len(records) >= PAGE
         if records:
-            self._page.extend(records)
-            self._after = records[-1].offset
+            self._page.extend(stream_events(records))
+            self._after = self._page[-1].offset
 
 
 async def _read(engine: Engine, stream: str, after: int, limit: int) -> Sequence[EventRecord]:

@@ -22,7 +22,7 @@ from alkstore.queue import Queue
 from alkstore.stamps import OUTBOX, Duration, Stamps, resolve
 from alkstore.stream import Stream, new_event, new_events
 from alkstore.tx_life import TxLife
-from alkstore.values import EnqueueOpts, Job, StreamEvent
+from alkstore.values import EnqueueOpts, Job, StreamEvent, stream_events
 
 if TYPE_CHECKING:
     from alkstore.store import Store
@@ -285,4 +285,4 @@ class Tx(TxLife):
     async def _read(self, stream: str, after: int, limit: int) -> list[StreamEvent]:
         if limit <= 0 or after >= numbers.MAX_INT64:
             return []
-        return [StreamEvent(record) for record in await self._tx.read_events(stream, max(after, 0), limit)]
+        return stream_events(await self._tx.read_events(stream, max(after, 0), limit))

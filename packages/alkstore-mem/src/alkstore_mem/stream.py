@@ -7,21 +7,21 @@ lies below every floor, so an event that lands late never comes up behind what s
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final
 
-from alkstore.engine import EventRecord, NewEvent, Topic, TopicKind
+from alkstore.engine import EventRow, EventRows, NewEvent, Topic, TopicKind
 from alkstore_mem.state import State
 
 __all__ = ["Log", "Streams"]
 
-TRIMMED: Final = EventRecord(0, "", None, b"", b"", 0)
+TRIMMED: Final[EventRow] = (0, None, b"", b"", 0)
 """Stands where an event was until enough of them are gone to move the rest."""
 
 SLACK: Final = 64
 """Trimmed places that are not worth moving the rest for."""
 
-_offset: Final = attrgetter("offset")
+_offset: Final = itemgetter(0)
 
 
 class Log:
@@ -39,7 +39,7 @@ class Log:
         self.positions: dict[str, int] = {}
         self.resets: dict[str, int] = {}
         """How often a consumer's position was moved by force, for transactions that hold what they saw before."""
-        self._events: list[EventRecord] = []
+        self._events: list[EventRow] = []
         self._first = 0
         self._floors: dict[object, int] = {}
 
@@ -52,19 +52,14 @@ class Log:
         """Whether nothing ever landed here and nothing is about to."""
         return not (self.is_listed or self.head or self._floors)
 
-    def take(self, event: NewEvent, now: int) -> EventRecord:
-        """Give an event the next offset; it lands, or its offset stays a gap."""
-        self.last += 1
-        return EventRecord(self.last, self.name, event.key, event.payload, event.headers, now)
-
-    def land(self, records: list[EventRecord]) -> None:
-        events = self._events
-        if events and records[0].offset < events[-1].offset:
+    def land(self, rows: list[EventRow]) -> None:
+        events, offset = self._events, rows[0][0]
+        if events and offset < events[-1][0]:
             # Others took later offsets and landed first, held back from readers by this transaction's floor.
-            at = bisect_left(events, records[0].offset, lo=self._first, key=_offset)
-            events[at:] = sorted([*events[at:], *records], key=_offset)
+            at = bisect_left(events, offset, lo=self._first, key=_offset)
+            events[at:] = sorted([*events[at:], *rows], key=_offset)
         else:
-            events.extend(records)
+            events.extend(rows)
         self._raise_head()
 
     def set_floor(self, owner: object, offset: int) -> None:
@@ -78,7 +73,7 @@ class Log:
         """Give the first offset that another open transaction may still fill."""
         return min((at for owner, at in self._floors.items() if owner is not apart_from), default=None)
 
-    def read(self, after: int, limit: int, floor: int | None) -> list[EventRecord]:
+    def read(self, after: int, limit: int, floor: int | None) -> list[EventRow]:
         start = bisect_right(self._events, after, lo=self._first, key=_offset)
         return self._events[start : min(start + limit, self._end(floor))]
 
@@ -100,7 +95,7 @@ class Log:
     def _raise_head(self) -> None:
         end = self._end(self.floor())
         if end > self._first:
-            self.head = max(self.head, self._events[end - 1].offset)
+            self.head = max(self.head, self._events[end - 1][0])
 
 
 class Streams:
@@ -113,16 +108,15 @@ class Streams:
     # ------------------------------------------------------------ the seam, in its order
 
     def append(self, events: Sequence[NewEvent]) -> list[int]:
-        taken = self.take(events)
-        parted = by_stream(taken)
-        for stream, records in parted.items():
-            self._logs[stream].land(records)
+        offsets, parted = self.take(events)
+        for stream, rows in parted.items():
+            self._logs[stream].land(rows)
         self._state.wake(self._logs[stream].topic for stream in parted)
-        return [record.offset for record in taken]
+        return offsets
 
-    def read(self, stream: str, after: int, limit: int) -> list[EventRecord]:
+    def read(self, stream: str, after: int, limit: int) -> EventRows:
         log = self._logs.get(stream)
-        return [] if log is None else log.read(after, limit, log.floor())
+        return EventRows(stream, [] if log is None else log.read(after, limit, log.floor()))
 
     def head(self, stream: str) -> int:
         log = self._logs.get(stream)
@@ -158,21 +152,28 @@ class Streams:
         """Give a stream's log, made if there is none."""
         return self._logs.get(stream) or self._logs.setdefault(stream, Log(stream))
 
-    def take(self, events: Sequence[NewEvent], owner: object = None) -> list[EventRecord]:
-        """Give events their offsets, in their order; with an owner, readers wait below the first of each stream."""
+    def take(
+        self, events: Sequence[NewEvent], owner: object = None
+    ) -> tuple[list[int], dict[str, list[EventRow]]]:
+        """Give events their offsets, in their order, and their rows by stream: they land, or their offsets stay gaps.
+
+        With an owner, readers wait below the first of each stream.
+        """
         now = self._state.clock.now()
-        taken: list[EventRecord] = []
-        for event in events:
-            log = self.log(event.stream)
-            record = log.take(event, now)
+        offsets: list[int] = []
+        parted: dict[str, list[EventRow]] = {}
+        for stream, key, payload, headers in events:
+            log = self.log(stream)
+            offset = log.last = log.last + 1
             if owner is not None:
-                log.set_floor(owner, record.offset)
-            taken.append(record)
-        return taken
+                log.set_floor(owner, offset)
+            offsets.append(offset)
+            parted.setdefault(stream, []).append((offset, key, payload, headers, now))
+        return offsets, parted
 
     def read_within(
         self, stream: str, after: int, limit: int, owner: object
-    ) -> tuple[list[EventRecord], int | None]:
+    ) -> tuple[list[EventRow], int | None]:
         """Read what landed below every floor but the owner's; gives that bound too."""
         log = self._logs.get(stream)
         if log is None:
@@ -193,20 +194,12 @@ class Streams:
     def set_position(self, stream: str, consumer: str, offset: int) -> None:
         self.log(stream).positions[consumer] = offset
 
-    def end(self, stream: str, owner: object, records: list[EventRecord]) -> Topic:
-        """End a transaction's part of a stream, with its records landed or without any; gives the topic to wake."""
+    def end(self, stream: str, owner: object, rows: list[EventRow]) -> Topic:
+        """End a transaction's part of a stream, with its rows landed or without any; gives the topic to wake."""
         log = self.log(stream)
-        if records:
-            log.land(records)
+        if rows:
+            log.land(rows)
         log.drop_floor(owner)
         if log.is_unused:
             del self._logs[stream]
         return log.topic
-
-
-def by_stream(records: Sequence[EventRecord]) -> dict[str, list[EventRecord]]:
-    """Part records by stream, in their order."""
-    parted: dict[str, list[EventRecord]] = {}
-    for record in records:
-        parted.setdefault(record.stream, []).append(record)
-    return parted

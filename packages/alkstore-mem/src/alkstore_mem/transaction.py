@@ -7,10 +7,21 @@ read to move is held, against other transactions alone. Nobody waits for it but 
 
 from collections.abc import Mapping, Sequence
 from heapq import merge
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
-from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
+from alkstore.engine import (
+    Ack,
+    EventRecord,
+    EventRow,
+    EventRows,
+    JobFilter,
+    JobRecord,
+    NewEvent,
+    NewJob,
+    NewWake,
+    OffsetSave,
+)
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, OffsetConflict
 from alkstore_mem.backlog import is_among
 from alkstore_mem.hold import Holds, Position
@@ -22,7 +33,7 @@ from alkstore_mem.wake import Wakes
 __all__ = ["Mark", "MemTransaction"]
 
 _id: Final = attrgetter("id")
-_offset: Final = attrgetter("offset")
+_offset: Final = itemgetter(0)
 
 
 class _Save(NamedTuple):
@@ -57,7 +68,7 @@ class MemTransaction:
         self._is_open = True
         self._jobs: dict[int, JobRecord] = {}
         self._acked: list[int] = []
-        self._events: dict[str, list[EventRecord]] = {}
+        self._events: dict[str, list[EventRow]] = {}
         self._saves: dict[Position, _Save] = {}
         self._channels: list[str] = []
         self._label = label
@@ -113,20 +124,20 @@ class MemTransaction:
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
         self._enter()
-        taken = self._streams.take(events, self)
-        for record in taken:
-            self._events.setdefault(record.stream, []).append(record)
-        return [record.offset for record in taken]
+        offsets, parted = self._streams.take(events, self)
+        for stream, rows in parted.items():
+            self._events.setdefault(stream, []).extend(rows)
+        return offsets
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         self._enter()
         others, floor = self._streams.read_within(stream, after, limit, self)
         own = [
-            record
-            for record in self._events.get(stream, ())
-            if record.offset > after and (floor is None or record.offset < floor)
+            row
+            for row in self._events.get(stream, ())
+            if row[0] > after and (floor is None or row[0] < floor)
         ]
-        return page(merge(others, own, key=_offset), limit)
+        return EventRows(stream, page(merge(others, own, key=_offset), limit))
 
     async def read_offset(self, stream: str, consumer: str, *, hold: bool) -> int:
         self._enter()

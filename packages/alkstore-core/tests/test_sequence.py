@@ -6,10 +6,10 @@ import pytest
 from alkstore import carrying
 from alkstore.batching import Batcher
 from alkstore.draft import new_jobs
-from alkstore.engine import AlikeEvents, AlikeJobs, NewEvent, NewJob
+from alkstore.engine import AlikeEvents, AlikeJobs, EventRecord, EventRow, EventRows, NewEvent, NewJob
 from alkstore.stamps import PLAIN
 from alkstore.stream import new_events
-from alkstore.values import EnqueueOpts
+from alkstore.values import EnqueueOpts, stream_events
 
 
 def job(payload: bytes) -> NewJob:
@@ -122,3 +122,52 @@ def test_alike_events_stay_alike_when_headers_are_added() -> None:
 
     assert isinstance(carried, AlikeEvents)
     assert list(carried) == [each._replace(headers=b'{"traceparent":"00-1"}') for each in EVENTS]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def row(offset: int) -> EventRow:
+    return (offset, "k", b"%d" % offset, b"{}", 7)
+
+
+ROWS = EventRows("orders", [row(1), row(2), row(3)])
+RECORDS = [EventRecord(at, "orders", "k", b"%d" % at, b"{}", 7) for at in (1, 2, 3)]
+
+
+def test_rows_are_the_sequence_of_the_records_that_they_stand_for() -> None:
+    assert list(ROWS) == RECORDS
+    assert len(ROWS) == 3
+    assert (ROWS[0], ROWS[-1]) == (RECORDS[0], RECORDS[-1])
+    assert all(type(each) is EventRecord for each in (*ROWS, ROWS[1]))
+    assert not EventRows("orders", [])
+
+
+def test_a_slice_of_rows_is_rows_too() -> None:
+    part = ROWS[1:]
+
+    assert isinstance(part, EventRows)
+    assert list(part) == RECORDS[1:]
+
+
+def test_rows_equal_what_holds_the_same_records_and_nothing_else() -> None:
+    assert ROWS == RECORDS
+    assert EventRows("orders", ROWS.rows) == ROWS
+    assert EventRows("invoices", ROWS.rows) != ROWS
+    assert RECORDS[1:] != ROWS
+    assert ROWS != 3
+
+
+def test_rows_show_the_records_that_they_stand_for() -> None:
+    assert repr(EventRows("orders", [row(1)])) == f"EventRows([{RECORDS[0]!r}])"
+
+
+def test_users_see_the_same_events_of_rows_as_of_records() -> None:
+    events = stream_events(ROWS)
+
+    assert events == stream_events(RECORDS)
+    assert [(event.offset, event.stream, event.key, event.payload) for event in events] == [
+        (1, "orders", "k", 1),
+        (2, "orders", "k", 2),
+        (3, "orders", "k", 3),
+    ]
