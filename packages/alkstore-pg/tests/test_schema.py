@@ -160,13 +160,13 @@ async def test_whoever_is_killed_in_the_middle_leaves_nothing_and_the_next_one_d
         step(1, "CREATE TABLE {schema}.more (n int)", "ALTER TABLE {schema}.job ADD COLUMN n int"),
     ]
     reader = await pool.lend()
-    async with reader.transaction():
-        await reader.fetch("SELECT FROM alkstore.job")
+    async with reader.connection.transaction():
+        await reader.connection.fetch("SELECT FROM alkstore.job")
         task = asyncio.create_task(bring(pool, more))
         await rows(pool, "SELECT pg_terminate_backend($1)", await waiter(pool, "relation"))
         with pytest.raises(DatabaseError) as caught:
             await task
-    await pool.take_back(reader)
+    pool.take_back(reader)
 
     assert caught.value.__cause__ is not None
     assert was_lost(caught.value.__cause__)
@@ -180,11 +180,11 @@ async def test_a_session_that_found_nothing_learns_what_was_made_while_it_waited
     found = await pool.run(lambda on: look(on, ALKSTORE))
     async with pool_of(Options.checked(dsn)) as own:
         maker = await own.lend()
-        await maker.execute(script(ALKSTORE, found, MIGRATIONS).removesuffix("COMMIT;\n\n"))
+        await maker.connection.execute(script(ALKSTORE, found, MIGRATIONS).removesuffix("COMMIT;\n\n"))
         task = asyncio.create_task(bring(pool))  # on the session that has looked
         await waiter(own, "advisory")
-        await maker.execute("COMMIT")
-        await own.take_back(maker)
+        await maker.connection.execute("COMMIT")
+        own.take_back(maker)
 
     async with asyncio.timeout(HUNG):
         assert await task == 0
@@ -194,14 +194,14 @@ async def test_a_long_transaction_on_a_table_is_waited_for(pool: Pool) -> None:
     await bring(pool)
     more = [*MIGRATIONS, step(1, "ALTER TABLE {schema}.job ADD COLUMN extra bigint")]
     reader = await pool.lend()
-    async with reader.transaction():
-        await reader.fetch("SELECT FROM alkstore.job")
+    async with reader.connection.transaction():
+        await reader.connection.fetch("SELECT FROM alkstore.job")
         task = asyncio.create_task(bring(pool, more))
         await waiter(pool, "relation")
 
     async with asyncio.timeout(HUNG):
         assert await task == 1
-    await pool.take_back(reader)
+    pool.take_back(reader)
 
 
 async def test_a_transaction_that_outlasts_wait_timeout_is_told_and_nothing_is_done(pool: Pool) -> None:
@@ -211,13 +211,13 @@ async def test_a_transaction_that_outlasts_wait_timeout_is_told_and_nothing_is_d
         step(1, "CREATE TABLE {schema}.more (n int)", "ALTER TABLE {schema}.job ADD COLUMN n int"),
     ]
     reader = await pool.lend()
-    async with reader.transaction():
-        await reader.fetch("SELECT FROM alkstore.job")
+    async with reader.connection.transaction():
+        await reader.connection.fetch("SELECT FROM alkstore.job")
 
         with pytest.raises(DatabaseError, match="longer than wait_timeout") as caught:
             await bring(pool, more, wait_timeout=0.05)
 
-    await pool.take_back(reader)
+    pool.take_back(reader)
     assert not caught.value.outcome_unknown
     assert await rows(pool, "SELECT to_regclass('alkstore.more')") == [(None,)]
 

@@ -242,10 +242,13 @@ async def test_what_the_application_set_for_its_session_is_gone_with_the_transac
 async def test_the_applications_connection_is_of_no_use_after_the_end(engine: PgEngine) -> None:
     tx = await engine.begin()
     driver = driver_of(tx)
+    statement = await driver.prepare("SELECT 1")
     await tx.commit()
 
     with pytest.raises(asyncpg.InterfaceError):
         await driver.execute("SELECT 1")
+    with pytest.raises(asyncpg.InterfaceError, match="released"):
+        await statement.fetch()
     with pytest.raises(Closed):
         _ = tx.connection
 

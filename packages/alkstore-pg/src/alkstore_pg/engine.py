@@ -96,7 +96,7 @@ class PgEngine:
         """
         traffic = Traffic()
         writer = _link(options, traffic)
-        pool = await Pool.open(
+        pool = Pool(
             options.dial,
             options.schema,
             size=options.pool_size,

@@ -33,9 +33,7 @@ async def examine(options: Options, *, old: float = OLD) -> Diagnosis:
     Args:
         old: Seconds for which a transaction may be open.
     """
-    pool = await Pool.open(
-        options.dial, options.schema, size=1, wait_timeout=options.wait_timeout, traffic=Traffic()
-    )
+    pool = Pool(options.dial, options.schema, size=1, wait_timeout=options.wait_timeout, traffic=Traffic())
     try:
         return await pool.run(lambda on: _look(on, options.schema.name, old), reads=True)
     finally:

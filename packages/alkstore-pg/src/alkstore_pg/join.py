@@ -58,7 +58,7 @@ class JoinedTransaction(Operations):
             carrier = PlainCarrier(connection, schema)
         else:
             carrier = carried(connection, schema)
-        if any(carrier.given is own for own in engine._pool.lent):
+        if any(carrier.driver is own.connection for own in engine._pool.lent):
             raise InvalidArgument("connection is the store's own; use the transaction that gave it")
         joined = cls(engine, label, carrier)
         try:

@@ -1,7 +1,6 @@
 """A connection of the store's own that is made when it is wanted, and made anew when it was lost.
 
-A pool runs a query of its own at every release and so halves the rate of short statements; what a store does most has a
-link to itself. Operations on a link follow each other in the order in which they came.
+What a store does most has a link to itself. Operations on a link follow each other in the order in which they came.
 """
 
 import asyncio
@@ -15,6 +14,7 @@ import asyncpg
 from alkstore_pg.ending import Ending
 from alkstore_pg.errors import DRIVER, cut_off, is_repeatable, silent, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
+from alkstore_pg.watchdog import Watchdog
 
 __all__ = [
     "Dial",
@@ -42,9 +42,6 @@ REPEATS: Final = 5
 
 SLACK: Final = 1.0
 """Seconds for which we wait longer than the server does: its answer says that nothing was done, our silence does not."""
-
-MOMENT: Final = 0.001
-"""Seconds by which a timer may be early."""
 
 LAST_WORD: Final = 0.5
 """Seconds that the server has to cancel what it does for a connection that is to end."""
@@ -159,50 +156,6 @@ class _Line:
         self.is_taken = False
 
 
-class _Watch:
-    """Ends a connection that has an operation in hand for too long: one timer that looks after all of them in turn."""
-
-    __slots__ = ("_began", "_connection", "_limit", "_timer", "has_ended")
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._connection: Connection | None = None
-        self._began = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self.has_ended = False
-        """Whether the operation in hand has taken too long."""
-
-    def begin(self, connection: Connection) -> float:
-        """An operation begins; gives the loop's time."""
-        loop = asyncio.get_running_loop()
-        self._connection, self._began, self.has_ended = connection, loop.time(), False
-        if self._timer is None:
-            self._timer = loop.call_at(self._began + self._limit, self._look)
-        return self._began
-
-    def end(self) -> None:
-        """It has ended."""
-        self._connection = None
-
-    def close(self) -> None:
-        """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._connection is None:
-            return
-        loop, due = asyncio.get_running_loop(), self._began + self._limit
-        if loop.time() + MOMENT < due:
-            self._timer = loop.call_at(due, self._look)
-            return
-        # Whoever waits for its answer gets an error at once, and whoever is next another connection.
-        self.has_ended = True
-        self._connection.terminate()
-
-
 class Link:
     """One connection at most, and operations that commit by themselves on it.
 
@@ -221,7 +174,7 @@ class Link:
         self._line = _Line()
         self._session: DriverSession | None = None
         self._was_cut = False
-        self._watch = _Watch(self._limit)
+        self._watchdog = Watchdog(self._limit)
         self._ending = Ending()
 
     async def run(self, operation: Operation[T], *, reads: bool = False) -> T:
@@ -248,14 +201,14 @@ class Link:
                 or not self._line.enter_if_free()
             ):
                 return await self._run_in_turn(operation, reads)
-            # Nothing is waited for but the server: the watch does it, for a timer would cost a tenth of a short statement.
-            began = self._watch.begin(session.connection)
+            # Nothing is waited for but the server: the watchdog does, for a timer would cost a tenth of a short statement.
+            began = self._watchdog.begin(session.connection)
             try:
                 return await operation(session)
             except BaseException as error:
                 return await self._run_again(error, began, session, operation, reads)
             finally:
-                self._watch.end()
+                self._watchdog.end(session.connection)
                 self._line.leave()
         finally:
             traffic.in_hand -= 1
@@ -270,9 +223,8 @@ class Link:
             raise error
         if not isinstance(error, DRIVER):
             raise error
-        if self._watch.has_ended:
+        if self._watchdog.end(session.connection):
             raise silent(self._limit, writes=not reads) from error
-        self._watch.end()
         self._judge(error, session, reads, REPEATS - 1)
         try:
             async with asyncio.timeout_at(began + self._limit) as limit:
@@ -349,7 +301,7 @@ class Link:
             if session is not None:
                 await end(session.connection)
         finally:
-            self._watch.close()
+            self._watchdog.close()
 
 
 class Place(Protocol):

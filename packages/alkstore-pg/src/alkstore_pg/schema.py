@@ -10,7 +10,6 @@ import hashlib
 import random
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import asyncpg
@@ -118,11 +117,11 @@ async def migrate(
 async def _attempt(
     pool: Pool, schema: Schema, known: Sequence[Migration], seconds_left: float
 ) -> Sequence[Migration]:
-    connection = await pool.lend()
+    on = await pool.lend()
+    connection = on.connection
     try:
         transaction = connection.transaction(isolation="read_committed")
         await transaction.start()
-        on = DriverSession(connection, schema)
         await on.fetch(_SQL["own_names"])
         await on.fetch(_SQL["patience"], milliseconds(seconds_left))
         await on.fetch(_SQL["turn"], _key(schema))
@@ -136,11 +135,10 @@ async def _attempt(
         return lacking
     except BaseException:
         # The server undoes the transaction, whatever state it is in, and no second error hides the first.
-        with suppress(asyncpg.InterfaceError):  # the pool has let go of one that was lost
-            connection.terminate()
+        connection.terminate()
         raise
     finally:
-        await pool.take_back(connection)
+        pool.take_back(on)
 
 
 async def _apply(connection: Connection, schema: Schema, found: Found, lacking: Sequence[Migration]) -> None:

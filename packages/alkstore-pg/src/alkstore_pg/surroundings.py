@@ -260,9 +260,7 @@ async def write_script(options: Options, grant_to: str | None) -> str:
 
 @contextlib.asynccontextmanager
 async def _pool(options: Options) -> AsyncIterator[Pool]:
-    pool = await Pool.open(
-        options.dial, options.schema, size=1, wait_timeout=options.wait_timeout, traffic=Traffic()
-    )
+    pool = Pool(options.dial, options.schema, size=1, wait_timeout=options.wait_timeout, traffic=Traffic())
     try:
         yield pool
     finally:

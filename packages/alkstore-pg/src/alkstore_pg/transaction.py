@@ -6,7 +6,7 @@ connection is on its way back to the pool, in a task that no cancellation of a c
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -19,7 +19,8 @@ from alkstore_pg import queue as _queue
 from alkstore_pg import stream as _stream
 from alkstore_pg import wake as _wake
 from alkstore_pg.errors import DRIVER, translate, was_lost
-from alkstore_pg.link import REPEATS, SLACK, Connection, DriverSession, Operation
+from alkstore_pg.link import REPEATS, Connection, DriverSession, Operation
+from alkstore_pg.loan import Loan
 from alkstore_pg.session import READABLE
 from alkstore_pg.wake import Woken
 
@@ -127,23 +128,22 @@ class Operations:
 class PgTransaction(Operations):
     """A transaction of the store's own. Make it by `begin`."""
 
-    def __init__(self, engine: "PgEngine", label: str, connection: Connection) -> None:
+    def __init__(self, engine: "PgEngine", label: str, session: DriverSession) -> None:
         super().__init__(engine, label)
         self._isolation = "read committed"
-        self._connection = connection
-        self._session = DriverSession(connection, engine._options.schema)
+        self._session = session
+        self._connection = session.connection
         # The driver's own kind, so that the caller's `connection.transaction()` is a savepoint in it.
-        self._driver = connection.transaction(isolation="read_committed")
-        self._limit = engine._options.wait_timeout + SLACK
+        self._driver = self._connection.transaction(isolation="read_committed")
         self._loop = asyncio.get_running_loop()
         self._is_over = False
         self._is_freed = False
-        self._is_lent = False
+        self._loan: Loan | None = None
         self._is_cut = False
         self._is_undone = False
         self._has_run = False
-        self._inside: asyncio.Timeout | None = None
-        self._left = asyncio.Event()
+        self._inside: asyncio.Task[object] | None = None
+        self._left: asyncio.Future[None] | None = None
         self._woken: list[Woken] = []
         self._told: list[Woken] = []
         self._waiting: list[Woken] = []
@@ -160,8 +160,7 @@ class PgTransaction(Operations):
             transaction = cls(engine, label, await engine._pool.lend())
             try:
                 with engine.traffic:
-                    async with asyncio.timeout(transaction._limit):
-                        await transaction._driver.start()
+                    await transaction._watched(transaction._driver.start())
             except BaseException as error:
                 await transaction._alone(transaction._free(is_broken=True))
                 if not isinstance(error, DRIVER):
@@ -177,20 +176,20 @@ class PgTransaction(Operations):
     def is_open(self) -> bool:
         # Once and for all: what was Closed must not come to life again with what the caller begins on it next. One whose
         # connection was lost was ended by nobody: its commit must fail, or its loss would go unnoticed.
-        if not self._is_over and not _is_lost(self._connection):
-            self._is_over = not is_in_transaction(self._connection)
+        if not self._is_over and not self._connection.is_closed():
+            self._is_over = not self._connection.is_in_transaction()
         return not self._is_over
 
     @property
     def connection(self) -> object:
         self._enter()
-        if not self._is_lent:
-            self._is_lent = True
+        if self._loan is None:
+            self._loan = Loan(self._connection)
             # Each statement of the caller's: a COMMIT is not to be hidden by a BEGIN after it.
             self._connection.add_query_logger(self._look)
             if not self._has_run:  # its isolation level can still be changed
                 self._isolation = None
-        return self._connection
+        return self._loan
 
     def _look(self, _: object) -> None:
         _ = self.is_open
@@ -216,20 +215,37 @@ class PgTransaction(Operations):
             with self._engine.traffic:
                 return await self._sent(operation)
         except DRIVER as error:
-            if self._is_cut:
-                raise Closed("transaction") from error
             await self._failed(error)
             self._engine._streams.are_outdated(error)
             raise translate(error, writes=False) from error
 
     async def _sent(self, operation: Operation[T]) -> T:
         self._has_run = True
+        task = self._inside = asyncio.current_task()
         try:
-            async with asyncio.timeout(self._limit) as self._inside:
-                return await operation(self._session)
+            return await self._watched(operation(self._session))
+        except asyncio.CancelledError:
+            # As asyncio.timeout() does it: cancelled by `_undo` alone if nothing is left after taking its part back.
+            if self._is_cut and task is not None and task.uncancel() <= 0:
+                raise Closed("transaction") from None
+            raise
         finally:
             self._inside = None
-            self._left.set()
+            if self._left is not None and not self._left.done():
+                self._left.set_result(None)
+
+    async def _watched(self, work: Awaitable[T]) -> T:
+        """Await the server, and no longer than it is given."""
+        watchdog, connection = self._engine._pool.watchdog, self._connection
+        watchdog.begin(connection)
+        try:
+            return await work
+        except DRIVER as error:
+            if watchdog.end(connection):
+                raise TimeoutError("no answer within wait_timeout") from error
+            raise
+        finally:
+            watchdog.end(connection)
 
     async def _failed(self, error: BaseException) -> None:
         """Roll back what PostgreSQL would let nothing follow: what it holds meanwhile is what others wait for."""
@@ -250,12 +266,11 @@ class PgTransaction(Operations):
     async def _commit(self) -> None:
         may_have_landed = False
         try:
-            if _is_lost(self._connection):
+            if self._connection.is_closed():
                 raise self._was_lost()
             with self._engine.traffic:
-                async with asyncio.timeout(self._limit):
-                    may_have_landed = True
-                    await self._driver.commit()
+                may_have_landed = True
+                await self._watched(self._driver.commit())
             if getattr(self._connection, "last_status", "") == "ROLLBACK":
                 self._is_undone, may_have_landed = True, False
                 raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
@@ -267,7 +282,7 @@ class PgTransaction(Operations):
             await self._free(is_broken=False, has_landed=may_have_landed)
 
     def _was_lost(self) -> DatabaseError:
-        if not self._is_lent:
+        if self._loan is None:
             return DatabaseError(
                 "postgresql: the connection was lost before the commit; nothing of the transaction landed"
             )
@@ -297,11 +312,10 @@ class PgTransaction(Operations):
         self._is_over = True
         if self._inside is not None:
             self._is_cut = True
-            self._left.clear()
-            if not self._inside.expired():
-                # The driver then has the server cancel the statement, which may wait for a row for a long time yet.
-                self._inside.reschedule(self._loop.time())
-            await self._left.wait()
+            self._left = self._loop.create_future()
+            # The driver then has the server cancel the statement, which may wait for a row for a long time yet.
+            self._inside.cancel()
+            await self._left
         await self._free(is_broken=False)
 
     async def _free(self, *, is_broken: bool, has_landed: bool = False) -> None:
@@ -309,31 +323,29 @@ class PgTransaction(Operations):
         if self._is_freed:
             return
         self._is_freed = True
-        pool, connection = self._engine._pool, self._connection
         try:
             if not has_landed and not is_broken and not self._is_undone:
                 has_landed = await self._roll_back()
         finally:
+            connection, loan = self._connection, self._loan
             if is_broken:
-                _terminate(connection)
-            if self._is_lent and not _is_lost(connection):
-                connection.remove_query_logger(self._look)
+                connection.terminate()
+            if loan is not None:
+                loan.end()
+                if not connection.is_closed():
+                    connection.remove_query_logger(self._look)
             self._tell(has_landed=has_landed)
-            giving_back = pool.take_back(connection, reset=self._is_lent)
-            if self._is_lent and not is_broken:
-                # Undoing what the caller did in the session is nothing that he has to wait for.
-                _ = pool.spawn(giving_back)
-            else:
-                await giving_back
+            self._engine._pool.take_back(self._session, reset=loan is not None)
 
     async def _roll_back(self) -> bool:
         """Roll back; True if the caller's own SQL had ended it before, and perhaps landed it."""
+        if self._connection.is_closed():
+            return False
         try:
             was_ended = not self._connection.is_in_transaction()
-            async with asyncio.timeout(self._limit):
-                await self._driver.rollback()
+            await self._watched(self._driver.rollback())
         except DRIVER:
-            _terminate(self._connection)
+            self._connection.terminate()
             return False
         return was_ended
 
@@ -364,8 +376,3 @@ def _is_lost(connection: Connection) -> bool:
         return connection.is_closed()
     except asyncpg.InterfaceError:  # and taken back by the pool for that
         return True
-
-
-def _terminate(connection: Connection) -> None:
-    with suppress(asyncpg.InterfaceError):
-        connection.terminate()

@@ -95,7 +95,7 @@ def driver_of(tx: EngineTransaction) -> "asyncpg.Connection[asyncpg.Record]":
 async def free_connections(engine: PgEngine) -> int:
     """Take every connection that the pool can give, and give them back."""
     lent = [await engine._pool.lend() for _ in range(engine._options.pool_size)]
-    for connection in lent:
-        assert not connection.is_in_transaction()
-        await engine._pool.take_back(connection)
+    for on in lent:
+        assert not on.connection.is_in_transaction()
+        engine._pool.take_back(on)
     return len(lent)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from hanging import HUNG
 
 from alkstore.clock import ServerClock
-from alkstore_pg.link import DriverSession, Traffic
+from alkstore_pg.link import Traffic
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Session
 from alkstore_pg.surroundings import Options, prepare
@@ -32,9 +32,7 @@ def extended(dsn: str, settings: str) -> str:
 
 @asynccontextmanager
 async def pool_of(options: Options) -> AsyncIterator[Pool]:
-    pool = await Pool.open(
-        options.dial, options.schema, size=4, wait_timeout=options.wait_timeout, traffic=Traffic()
-    )
+    pool = Pool(options.dial, options.schema, size=4, wait_timeout=options.wait_timeout, traffic=Traffic())
     try:
         yield pool
     finally:
@@ -92,12 +90,12 @@ class Timed:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        connection = await self.pool.lend()
+        on = await self.pool.lend()
         try:
-            async with connection.transaction():
-                yield DriverSession(connection, self.options.schema)
+            async with on.connection.transaction():
+                yield on
         finally:
-            await self.pool.take_back(connection)
+            self.pool.take_back(on)
 
 
 class Told:
