@@ -119,6 +119,10 @@ class Run:
             begun = time.perf_counter()
             sys.settrace(trace)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            # Near the end of the stack it had no frame, and was called no more.
+            if sys.gettrace() is not trace:
+                modules = {path for path, _ in called}
+                called.update(place for place in wanted if place[0] in modules)
             sys.settrace(None)
             seconds[item.nodeid] = time.perf_counter() - begun
             result[item.nodeid] = sorted(called & wanted)

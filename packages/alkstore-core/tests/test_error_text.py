@@ -128,6 +128,30 @@ def test_a_long_traceback_keeps_its_end_in_whole_lines() -> None:
     assert last.strip() == "raise error"
 
 
+def test_a_traceback_that_fits_to_the_byte_is_kept_whole() -> None:
+    error = raised(ValueError("boom"), 3)
+    whole = error_text(error, "failed", LAST_ERROR_BYTES)
+
+    assert error_text(error, "failed", len(whole.encode())) == whole
+
+
+def test_a_traceback_that_is_a_byte_too_long_loses_its_first_line_and_no_other() -> None:
+    error = raised(ValueError("boom"), 3)
+    head, _, *rest = (whole := error_text(error, "failed", LAST_ERROR_BYTES)).split("\n")
+
+    assert error_text(error, "failed", len(whole.encode()) - 1).split("\n") == [head, *rest]
+
+
+def test_a_traceback_of_many_bytes_and_few_characters_is_cut_too() -> None:
+    error = raised_in(f"raise ValueError('boom')  # {'🦆' * 300}\n")
+    frames = error_text(error, "failed", LAST_ERROR_BYTES)
+
+    text = error_text(error, "failed", RETRY_ERROR_BYTES)
+
+    assert len(frames) < RETRY_ERROR_BYTES < len(frames.encode())
+    assert len(text.encode()) <= RETRY_ERROR_BYTES
+
+
 @pytest.mark.parametrize("size", [RETRY_ERROR_BYTES - 30, RETRY_ERROR_BYTES - 22, RETRY_ERROR_BYTES, 10**7])
 def test_a_long_message_leaves_the_traceback_what_is_left(size: int) -> None:
     text = error_text(raised(ValueError("é" * size)), "failed", RETRY_ERROR_BYTES)
