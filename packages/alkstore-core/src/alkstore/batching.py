@@ -166,7 +166,8 @@ class _Lane(Generic[Item, Result]):
             return ()
         if self._is_busy or self._has_company:
             return await self._stand(items)
-        self._loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         self._is_busy = True
         try:
             return await self._write(items)

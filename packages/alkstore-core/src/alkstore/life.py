@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -26,6 +27,7 @@ from alkstore.errors import (
     show,
 )
 from alkstore.holding import Claims
+from alkstore.home import Home
 from alkstore.observation import Observation, check_observers
 from alkstore.observed import ObservedEngine, ObservedWriter, Writer, report_listener
 from alkstore.observing import Observer
@@ -45,9 +47,6 @@ LAST_CALL: Final = 1.0
 
 POLL_JITTER: Final = 0.1
 """Part of ``poll_interval`` by which a poll comes earlier, so that those woken together do not poll together."""
-
-# Every call asks. The public get_running_loop raises an error of its own in a forked child, where no loop runs.
-_running_loop: Final = asyncio._get_running_loop
 
 T = TypeVar("T")
 
@@ -93,7 +92,7 @@ class Life:
         self._label = name
         self._state = "new"
         self._claims_by_pump = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._home: Home  # once it is opened
         self._transactions: weakref.WeakSet[TxLife] = weakref.WeakSet()
         self._open_transactions = 0
         self._tracked: weakref.WeakSet[Endable] = weakref.WeakSet()
@@ -114,7 +113,7 @@ class Life:
         if self._state != "new":
             raise InvalidArgument(f"store {self._label} was opened before; make a new one")
         self._state = "opening"
-        self._loop = asyncio.get_running_loop()
+        self._home = Home()
         try:
             self._engine = await self._connect()
         except BaseException:
@@ -226,13 +225,14 @@ class Life:
             if self._state in ("new", "opening"):
                 raise InvalidArgument(f"store {self._label} is not open; use 'async with' or await it first")
             raise Closed("store")
-        if _running_loop() is not self._loop:
+        home = self._home
+        if get_ident() != home.thread or not home.loop.is_running():
             self._check_place()
         if write and self._open_transactions:
             self._check_outside(operation, twin)
 
     def _check_place(self) -> None:
-        if _running_loop() is not self._loop:
+        if not self._home.is_here():
             raise InvalidArgument(
                 f"store {self._label} belongs to the event loop that opened it; "
                 "open another store in this loop, thread or process"

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from alkstore.engine import Topic
 from alkstore.errors import Closed
@@ -33,6 +33,7 @@ __all__ = [
     "Place",
     "Program",
     "Row",
+    "Single",
     "Statement",
     "Steps",
     "Tells",
@@ -112,6 +113,34 @@ make_change: Final[Callable[[type[Change[Any]], tuple[object, Sequence[Woken]]],
 """The same of a change."""
 
 
+class Single(Generic[T]):
+    """An operation of exactly one statement. By itself it commits by itself, and then it is spared being a generator."""
+
+    __slots__ = ()
+    sql: ClassVar[str]
+    tells: ClassVar[Tells]
+    """COUNT or ID."""
+
+    def parameters(self, now: int) -> Row:
+        """Give the statement's parameters."""
+        raise NotImplementedError
+
+    def conclude(self, answer: int, now: int) -> Change[T]:
+        """Give what the statement's answer means."""
+        raise NotImplementedError
+
+    def __call__(self, now: int) -> Steps[Change[T]]:
+        """Give its steps, for among others, and for within a transaction."""
+        ((answer,),) = yield make_statement(Statement, (self.sql, self.parameters(now), False, self.tells))
+        return self.conclude(answer, now)
+
+    def run(self, connection: sqlite3.Connection, now: int) -> Change[T]:
+        """Run it on a connection of ours, in its thread."""
+        row = self.parameters(now)
+        cursor = connection.execute(self.sql, bind(row) if IS_STRICT else row)
+        return self.conclude(cursor.rowcount if self.tells is COUNT else cursor.lastrowid or 0, now)
+
+
 class Program:
     """Runs in the driver's thread, where it may wait for the file without holding up the event loop."""
 
@@ -169,6 +198,10 @@ class Connection(sqlite3.Connection):
         if now >= self._trusted_until and self.place is not None:
             self.place.check()
             self._trusted_until = now + TRUST
+
+    def commits_each(self) -> bool:
+        """Whether a statement commits by itself: not so while a caller of a transaction has left one open, or a mode set."""
+        return self.isolation_level is None and not self.in_transaction
 
     def roll_back(self) -> None:
         """End a transaction if there is one; what fails here must not hide the error that led here."""
@@ -274,17 +307,24 @@ class Errand(Program):
     def run(self, connection: Connection) -> None:
         # Rows come as plain tuples of plain values here, whatever the caller of a transaction has set up for his own.
         row_factory, text_factory = connection.row_factory, connection.text_factory
-        connection.row_factory, connection.text_factory = None, str
+        is_changed = row_factory is not None or text_factory is not str
+        if is_changed:
+            connection.row_factory, connection.text_factory = None, str
         try:
             self.work(connection)
         except Exception as error:  # whatever it is: a caller waits for it, and the thread serves others too
             self.failed(error)
         finally:
-            connection.row_factory, connection.text_factory = row_factory, text_factory
-            self._is_finished = True
-            loop = self._loop
-            if self._heir is not None and loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(self._heir)
+            if is_changed:
+                connection.row_factory, connection.text_factory = row_factory, text_factory
+            self.finish()
+
+    def finish(self) -> None:
+        """Let who has come to wait for it know that it has run."""
+        self._is_finished = True
+        loop = self._loop
+        if self._heir is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._heir)
 
     def work(self, connection: Connection) -> None:
         """Do it, in the driver's thread."""

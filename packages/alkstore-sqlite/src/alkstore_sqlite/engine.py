@@ -49,7 +49,7 @@ from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import schedule as _schedule
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Connection, Patience, Place, Steps, Wait
+from alkstore_sqlite.connection import Connection, Patience, Place, Single, Steps, Wait
 from alkstore_sqlite.hop import Work
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.native import SqliteTx
@@ -135,10 +135,8 @@ class SqliteEngine:
     # ------------------------------------------------------------ jobs
 
     def insert_jobs(self, jobs: Sequence[NewJob]) -> Answer[Sequence[int]]:
-        if len(jobs) == 1:
-            return self._writer.do(Work(partial(_queue.insert, jobs), is_single=True))
-        alike = _queue.together(jobs) if jobs else None
-        return self._writer.do(Work(partial(_queue.insert, alike or jobs), is_single=alike is not None))
+        operation = _queue.inserting(jobs)
+        return self._writer.do(Work(operation, is_single=isinstance(operation, Single)))
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         return await self._readers.run(lambda: _queue.find(queue, where))
@@ -173,7 +171,7 @@ class SqliteEngine:
             LOGGER.warning("could not give back %d claimed jobs, they lapse: %s", len(jobs), error)
 
     def settle_jobs(self, settles: Sequence[Settle]) -> Answer[Sequence[int | None]]:
-        return self._writer.do(Work(partial(_queue.settle, settles), is_single=len(settles) == 1))
+        return self._writer.do(Work(_queue.settling(settles), is_single=len(settles) == 1))
 
     async def sweep_jobs(self, queue: str) -> int:
         return await self._writer.run(partial(_queue.sweep, queue))

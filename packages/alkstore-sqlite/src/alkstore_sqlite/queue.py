@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from alkstore import statements
@@ -29,6 +29,7 @@ from alkstore.numbers import MAX_INT64, MIN_INT64, shift
 from alkstore_sqlite.connection import (
     Change,
     Row,
+    Single,
     Statement,
     Steps,
     Tells,
@@ -36,9 +37,10 @@ from alkstore_sqlite.connection import (
     make_change,
     make_statement,
 )
+from alkstore_sqlite.hop import Operation
 from alkstore_sqlite.pack import fits, pack, pack_by_id, portions
 
-__all__ = ["claim", "count", "find", "insert", "names", "purge", "settle", "sweep", "together"]
+__all__ = ["claim", "count", "find", "insert", "inserting", "names", "purge", "settle", "settling", "sweep"]
 
 _SQL: Final = statements.load("alkstore_sqlite", "queue")
 
@@ -99,17 +101,17 @@ def insert(
     jobs: Sequence[NewJob], now: int, scheduled_for: Sequence[int | None] = ()
 ) -> Steps[Change[Sequence[int]]]:
     """Insert all or nothing; ``scheduled_for`` has the boundary of each job that a schedule fires."""
-    if not jobs:
-        return Change(())
+    if scheduled_for:
+        return (yield from _insert_kinds(jobs, scheduled_for, now))
+    return (yield from inserting(jobs)(now))
+
+
+def inserting(jobs: Sequence[NewJob]) -> Operation[Sequence[int]]:
+    """Give what inserts all or nothing, a `Single` if one statement can."""
     if len(jobs) == 1:
-        row = _new_row(jobs[0], now, scheduled_for[0] if scheduled_for else None)
-        ((first,),) = yield make_statement(Statement, (INSERT, row, False, ID))
-        return make_change(Change, ((first,), (_wake(jobs[0].queue),)))
-    alike = None if scheduled_for else together(jobs)
-    if alike is not None:
-        ids = yield from _insert_alike(alike, now)
-        return make_change(Change, (ids, (_wake(alike.pattern.queue),)))
-    return Change((yield from _insert_kinds(jobs, now, scheduled_for)), _woken([job[0] for job in jobs]))
+        return _Insert(jobs[0])
+    alike = together(jobs) if jobs else None
+    return partial(_insert_kinds, jobs, ()) if alike is None else _InsertAlike(alike)
 
 
 def together(jobs: Sequence[NewJob]) -> AlikeJobs | None:
@@ -167,20 +169,14 @@ def claim(queue: str, worker_ids: Sequence[str], now: int) -> Steps[Change[Claim
 
 
 def settle(settles: Sequence[Settle], now: int) -> Steps[Change[Sequence[int | None]]]:
+    return (yield from settling(settles)(now))
+
+
+def settling(settles: Sequence[Settle]) -> Operation[Sequence[int | None]]:
+    """Give what settles each that it can, a `Single` if it is the ack of one job."""
     if len(settles) == 1 and type(ack := settles[0]) is Ack and MIN_INT64 <= ack.id <= MAX_INT64:
-        queue, id, token = ack
-        answer = yield make_statement(Statement, (ACK, (id, token, now, queue), False, COUNT))
-        return make_change(Change, ([now if answer[0][0] else None], ()))
-    if len(settles) > 1 and set(map(type, settles)) == {Ack}:
-        return Change((yield from _ack_all(settles, now)))
-    instants: list[int | None] = []
-    stirred: list[str] = []
-    for each in settles:
-        at = yield from _apply(each, now)
-        instants.append(at)
-        if at is not None and not isinstance(each, (Ack, Fail, Cancel)):
-            stirred.append(each.queue)
-    return Change(instants, _woken(stirred))
+        return _Ack(ack)
+    return partial(_settle_all, settles)
 
 
 def sweep(queue: str, now: int) -> Steps[Change[int]]:
@@ -262,18 +258,44 @@ def _new_row(job: NewJob, now: int, scheduled_for: int | None = None) -> tuple[o
     return queue, payload, headers, priority, run_at, expires_at, most, window, base, now, scheduled_for
 
 
-def _insert_alike(jobs: AlikeJobs, now: int) -> Steps[range]:
-    queue, _, *common = _new_row(jobs.pattern, now)
-    payloads, places = pack(jobs.payloads)
-    ((last,),) = yield make_statement(
-        Statement, (INSERT_ALIKE, (queue, payloads, *common, places), False, ID)
-    )
-    return range(last - len(jobs) + 1, last + 1)  # nobody else draws ids while we hold the write lock
+class _Insert(Single[Sequence[int]]):
+    __slots__ = ("_job",)
+    sql, tells = INSERT, ID
+
+    def __init__(self, job: NewJob) -> None:
+        self._job = job
+
+    def parameters(self, now: int) -> Row:
+        return _new_row(self._job, now)
+
+    def conclude(self, answer: int, now: int) -> Change[Sequence[int]]:
+        return make_change(Change, ((answer,), (_wake(self._job.queue),)))
+
+
+class _InsertAlike(Single[Sequence[int]]):
+    __slots__ = ("_jobs", "_packed")
+    sql, tells = INSERT_ALIKE, ID
+
+    def __init__(self, jobs: AlikeJobs) -> None:
+        self._jobs = jobs
+        self._packed = pack(jobs.payloads)
+
+    def parameters(self, now: int) -> Row:
+        queue, _, *common = _new_row(self._jobs.pattern, now)
+        payloads, places = self._packed
+        return queue, payloads, *common, places
+
+    def conclude(self, answer: int, now: int) -> Change[Sequence[int]]:
+        # Nobody else draws ids while we hold the write lock.
+        ids = range(answer - len(self._jobs) + 1, answer + 1)
+        return make_change(Change, (ids, (_wake(self._jobs.pattern.queue),)))
 
 
 def _insert_kinds(
-    jobs: Sequence[NewJob], now: int, scheduled_for: Sequence[int | None]
-) -> Steps[Sequence[int]]:
+    jobs: Sequence[NewJob], scheduled_for: Sequence[int | None], now: int
+) -> Steps[Change[Sequence[int]]]:
+    if not jobs:
+        return Change(())
     boundaries = scheduled_for or (None,) * len(jobs)
     ((first,),) = yield Statement(INSERT, _new_row(jobs[0], now, boundaries[0]), tells=ID)
     ids = range(first, first + len(jobs))
@@ -285,7 +307,7 @@ def _insert_kinds(
         for portion in portions((ids[at], jobs[at].payload) for at in places if at):
             payloads, found = pack_by_id(portion)
             yield Statement(INSERT_NEXT, (queue, payloads, *common, found))
-    return ids
+    return Change(ids, _woken([job.queue for job in jobs]))
 
 
 def _record(row: Row) -> JobRecord:
@@ -311,6 +333,34 @@ def _is_among(job: JobRecord, where: JobFilter) -> bool:
 
 
 # ---------------------------------------------------------------- settles
+
+
+class _Ack(Single[Sequence[int | None]]):
+    __slots__ = ("_ack",)
+    sql, tells = ACK, COUNT
+
+    def __init__(self, ack: Ack) -> None:
+        self._ack = ack
+
+    def parameters(self, now: int) -> Row:
+        queue, id, token = self._ack
+        return id, token, now, queue
+
+    def conclude(self, answer: int, now: int) -> Change[Sequence[int | None]]:
+        return make_change(Change, ([now if answer else None], ()))
+
+
+def _settle_all(settles: Sequence[Settle], now: int) -> Steps[Change[Sequence[int | None]]]:
+    if len(settles) > 1 and set(map(type, settles)) == {Ack}:
+        return Change((yield from _ack_all(settles, now)))
+    instants: list[int | None] = []
+    stirred: list[str] = []
+    for each in settles:
+        at = yield from _apply(each, now)
+        instants.append(at)
+        if at is not None and not isinstance(each, (Ack, Fail, Cancel)):
+            stirred.append(each.queue)
+    return Change(instants, _woken(stirred))
 
 
 def _ack_all(acks: Sequence[Any], now: int) -> Steps[list[int | None]]:
