@@ -329,7 +329,7 @@ def runner_renews_in_the_background(patch: Patch) -> None:
 @mutant("cancelled-runner-keeps-the-lease", kills="SCHED-11")
 def cancelled_runner_keeps_the_lease(patch: Patch) -> None:
     async def run_leading(store: Any, fence: int, lease_end: int, stop: StopToken) -> None:
-        with store._running():
+        with store._inside:
             try:
                 await running._Runner(store, fence, lease_end, stop).run()
             except Closed:

@@ -9,8 +9,8 @@ import secrets
 import socket
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager, suppress
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -28,6 +28,7 @@ from alkstore.errors import (
 )
 from alkstore.holding import Claims
 from alkstore.home import Home
+from alkstore.inside import Inside
 from alkstore.observation import Observation, check_observers
 from alkstore.observed import ObservedEngine, ObservedWriter, Writer, report_listener
 from alkstore.observing import Observer
@@ -98,7 +99,7 @@ class Life:
         self._tracked: weakref.WeakSet[Endable] = weakref.WeakSet()
         self._pumps: dict[str, ClaimPump] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._runners: set[asyncio.Future[None]] = set()
+        self._inside = Inside()
         self._watches: set[Watch] = set()
         self._ending = StopToken()
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -181,7 +182,7 @@ class Life:
     async def _drain(self, deadline: float) -> None:
         """Let finish what is in hand, and what that starts at its end: a claim that is given back, a lease."""
         clock = asyncio.get_running_loop().time
-        while waits := {*self._tasks, *self._runners}:
+        while waits := {*self._tasks, *self._inside.left()}:
             if (left := deadline - clock()) <= 0:
                 break
             await asyncio.wait(waits, timeout=left)
@@ -285,18 +286,6 @@ class Life:
             self._watches.discard(watch)
             watch.close()
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Make `aclose` wait: for a runner, which has its lease to give up, or for a commit."""
-        running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._runners.add(running)
-        try:
-            yield
-        finally:
-            self._runners.discard(running)
-            if not running.done():
-                running.set_result(None)
-
     def _track(self, receiver: Endable) -> None:
         self._tracked.add(receiver)
 
@@ -342,7 +331,7 @@ class Life:
     async def _obtain(self, work: Coroutine[object, object, T], undo: Callable[[T], object]) -> T:
         """Await what has to be given back: if the caller is cancelled or the store closed meanwhile, it is."""
         if self._engine.traits.gives_back:  # of a cancellation it takes care itself: spared a task
-            with self._running():
+            with self._inside:
                 obtained = await work
                 if self._state != "open":
                     undo(obtained)

@@ -42,7 +42,7 @@ async def run(store: "Store", stop: StopToken) -> None:
     """Lead until ``stop`` or the store's close; `LeadershipLost` when refused or deposed. Rows: SCHED-09 to SCHED-15."""
     if stop.is_cancelled:
         return
-    with suppress(Closed), store._running():
+    with suppress(Closed), store._inside:
         taken = await take(store, SCHEDULER_LOCK, LEASE)
         if taken.fence is None:
             raise LeadershipLost(
@@ -54,7 +54,7 @@ async def run(store: "Store", stop: StopToken) -> None:
 async def supervise(store: "Store", stop: StopToken) -> None:
     """Stand by, lead, and stand by again after a loss, until ``stop`` or the store's close. Rows: SCHED-13."""
     backoff = FIRST_BACKOFF
-    with suppress(Closed), store._running():
+    with suppress(Closed), store._inside:
         while not stop.is_cancelled:
             try:
                 taken = await _stand_by(store, stop)

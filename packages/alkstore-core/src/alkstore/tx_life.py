@@ -70,7 +70,7 @@ class TxLife:
         with self._using():
             self._is_landing = True
             try:
-                with self._store._running():  # the store's close lets a commit finish that was handed over
+                with self._store._inside:  # the store's close lets a commit finish that was handed over
                     await self._tx.commit()
             except BaseException:
                 if self._tx.is_open:  # a commit cut short must not leave it open in the storage

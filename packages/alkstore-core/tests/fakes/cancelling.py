@@ -145,6 +145,6 @@ def left_in(store: Store) -> list[object]:
         *store._pumps,
         *(task.get_coro() for task in store._tasks),
         *store._watches,
-        *store._runners,
+        *store._inside.left(),
         *range(store._open_transactions),
     ]

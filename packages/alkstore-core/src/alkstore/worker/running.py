@@ -120,7 +120,7 @@ async def lanes(
     keeper = Keeper(store)
     threads = Threads("alkstore-handler")
     setting = Setting(store, token, keeper, Settling(store, tally), threads, contextvars.copy_context())
-    with store._running():
+    with store._inside:
         keeping = asyncio.ensure_future(keeper.run())
         work = [
             Lane(setting, each.queue, each.select, concurrency=each.concurrency, prefetch=plan.prefetch)
