@@ -128,13 +128,14 @@ async def test_an_end_that_the_application_sends_itself_ends_it_for_good(
 
 
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("method", ["execute", "fetch", "fetchrow", "fetchval"])
 async def test_an_end_is_not_hidden_by_what_the_application_begins_at_once(
-    engine: PgEngine, outsider: Outsider, word: str
+    engine: PgEngine, outsider: Outsider, method: str, word: str
 ) -> None:
     tx = await engine.begin()
     await tx.insert_jobs([job()])
     driver = driver_of(tx)
-    await driver.execute(word)
+    await getattr(driver, method)(word)
     await driver.execute("BEGIN")
 
     with pytest.raises(Closed):

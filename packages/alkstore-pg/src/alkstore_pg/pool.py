@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from alkstore.errors import DatabaseError
 from alkstore_pg.ending import Ending
 from alkstore_pg.errors import DRIVER, cut_off, is_repeatable, silent, translate, was_lost
+from alkstore_pg.kept import Kept
 from alkstore_pg.link import REPEATS, SLACK, Dial, DriverSession, Operation, Traffic, end
 from alkstore_pg.session import Schema
 from alkstore_pg.watchdog import Watchdog
@@ -59,7 +60,7 @@ class Pool:
         self._line: deque[asyncio.Future[DriverSession | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._ending = Ending()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     @property
     def is_connected(self) -> bool:
@@ -267,18 +268,25 @@ class Pool:
     def spawn(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
         """Run what must be done though its caller is cancelled: the end of a transaction. `close` waits for it."""
         task = asyncio.get_running_loop().create_task(self._counted(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._keep(task)
         return task
+
+    def kept(self, work: Coroutine[object, object, T]) -> Kept[T]:
+        """Give what awaits as much, begins at once, and has no task: for work that waits for the server alone."""
+        return Kept(self._counted(work), self._keep)
+
+    def _keep(self, work: "asyncio.Future[Any]") -> None:
+        self._tasks.add(work)
+        work.add_done_callback(self._done)
 
     async def _counted(self, work: Coroutine[object, object, T]) -> T:
         with self._traffic:
             return await work
 
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever still waits for it sees it
+    def _done(self, work: "asyncio.Future[Any]") -> None:
+        self._tasks.discard(work)
+        if not work.cancelled():
+            work.exception()  # whoever still waits for it sees it
 
     async def close(self) -> None:
         """End every connection, whatever it is doing."""

@@ -184,15 +184,11 @@ class PgTransaction(Operations):
     def connection(self) -> object:
         self._enter()
         if self._loan is None:
-            self._loan = Loan(self._connection)
-            # Each statement of the caller's: a COMMIT is not to be hidden by a BEGIN after it.
-            self._connection.add_query_logger(self._look)
+            # It looks after each statement of the caller's: a COMMIT is not to be hidden by a BEGIN after it.
+            self._loan = Loan(self._connection, lambda: self.is_open)
             if not self._has_run:  # its isolation level can still be changed
                 self._isolation = None
         return self._loan
-
-    def _look(self, _: object) -> None:
-        _ = self.is_open
 
     # ------------------------------------------------------------ operations
 
@@ -261,7 +257,7 @@ class PgTransaction(Operations):
     async def commit(self) -> None:
         self._enter()
         self._is_over = True
-        await self._alone(self._commit())
+        await self._engine._pool.kept(self._commit())
 
     async def _commit(self) -> None:
         may_have_landed = False
@@ -332,8 +328,6 @@ class PgTransaction(Operations):
                 connection.terminate()
             if loan is not None:
                 loan.end()
-                if not connection.is_closed():
-                    connection.remove_query_logger(self._look)
             self._tell(has_landed=has_landed)
             self._engine._pool.take_back(self._session, reset=loan is not None)
 
