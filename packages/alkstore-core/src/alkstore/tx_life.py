@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import warnings
-from collections.abc import Generator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -23,6 +21,37 @@ if TYPE_CHECKING:
 __all__ = ["TxLife"]
 
 LOGGER: Final = logging.getLogger("alkstore")
+
+
+class _Use:
+    """A task inside a transaction. A class, since a generator's context manager costs four times as much."""
+
+    __slots__ = ("_life",)
+
+    def __init__(self, life: "TxLife") -> None:
+        self._life = life
+
+    def __enter__(self) -> None:
+        life = self._life
+        life._check_open()
+        if life._is_busy:
+            raise InvalidArgument(
+                "transaction is in use by another task; one task at a time may be inside it"
+            )
+        life._is_busy = True
+        life._task = asyncio.current_task()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        life = self._life
+        life._is_busy = False
+        is_open = life._tx.is_open
+        if isinstance(exc, DatabaseError):
+            # Ended by the engine, not by the block: a block that goes on over this error is told at its end.
+            life._is_cut_off = not life._is_landing and not is_open
+        if not is_open and not life._is_ended:
+            life._end(reopen=True)
 
 
 class TxLife:
@@ -111,25 +140,9 @@ class TxLife:
                 f"{operation} of a joined transaction is its owner's; call it on your connection"
             )
 
-    @contextmanager
-    def _using(self) -> Generator[None, None, None]:
-        self._check_open()
-        if self._is_busy:
-            raise InvalidArgument(
-                "transaction is in use by another task; one task at a time may be inside it"
-            )
-        self._is_busy = True
-        self._task = asyncio.current_task()
-        try:
-            yield
-        except DatabaseError:
-            # Ended by the engine, not by the block: a block that goes on over this error is told at its end.
-            self._is_cut_off = not self._is_landing and not self._tx.is_open
-            raise
-        finally:
-            self._is_busy = False
-            if not self._is_ended and not self._tx.is_open:
-                self._end(reopen=True)
+    def _using(self) -> "_Use":
+        """Let the calling task in, one at a time."""
+        return _Use(self)
 
     def _end(self, *, reopen: bool) -> None:
         if self._is_ended:

@@ -47,6 +47,14 @@ class Link:
         return self._raw.place
 
     @property
+    def is_in_transaction(self) -> bool:
+        """Whether one is open on it; no if it was closed. Asked in any thread, it is asked of no thread."""
+        try:
+            return self._raw is not None and self._raw.in_transaction
+        except sqlite3.ProgrammingError:
+            return False
+
+    @property
     def hops(self) -> int:
         """Hops that have ended."""
         return 0 if self._raw is None else self._raw.ran

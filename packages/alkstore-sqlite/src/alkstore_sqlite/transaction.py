@@ -131,12 +131,7 @@ class SqliteTransaction(Operations):
 
     @property
     def is_open(self) -> bool:
-        if self._is_ended or self._link is None:
-            return False
-        try:
-            return self._link.connection.in_transaction
-        except (ValueError, sqlite3.ProgrammingError):  # the caller closed the connection
-            return False
+        return not self._is_ended and self._link is not None and self._link.is_in_transaction
 
     @property
     def connection(self) -> object:
