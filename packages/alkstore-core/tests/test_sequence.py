@@ -5,10 +5,9 @@ import pytest
 
 from alkstore import carrying
 from alkstore.batching import Batcher
-from alkstore.draft import new_jobs
+from alkstore.draft import new_events, new_jobs
 from alkstore.engine import AlikeEvents, AlikeJobs, EventRecord, EventRow, EventRows, NewEvent, NewJob
 from alkstore.stamps import PLAIN
-from alkstore.stream import new_events
 from alkstore.values import EnqueueOpts, stream_events
 
 

@@ -128,6 +128,8 @@ class Traits:
         batches: A call costs I/O, so core merges what is awaited at the same time, and claims in a task of its own.
         gives_back: A `claim_jobs`, `take_lock`, `begin` or `watch` that is cancelled gives back by itself what it took, so
             it may be called in its caller's task.
+        begins_whole: The same of a `begin` alone.
+        reads_apart: A read is a server's work, so a page may be read while the application works on the one before.
         notify_limit: Greatest encoded size of a notify payload in bytes; None for no limit.
         outside_tx: A write beside an open transaction can land before that transaction ends.
         durable: Storage outlives the process.
@@ -136,6 +138,8 @@ class Traits:
 
     batches: bool = False
     gives_back: bool = False
+    begins_whole: bool = False
+    reads_apart: bool = False
     notify_limit: int | None = None
     outside_tx: bool = True
     durable: bool = False

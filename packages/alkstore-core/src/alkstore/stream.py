@@ -1,12 +1,13 @@
 """Streams: publishing, reading, positions, and receivers that page through the log."""
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from alkstore import names, numbers, payload
-from alkstore.draft import items
-from alkstore.engine import AlikeEvents, Engine, EventRecord, NewEvent, Signal, Topic, TopicKind, Watch
+from alkstore import names, numbers
+from alkstore.draft import new_event, new_events
+from alkstore.engine import EventRecord, Signal, Topic, TopicKind, Watch
 from alkstore.entering import AwaitableContext
 from alkstore.errors import Closed, DatabaseError, InvalidArgument, show
 from alkstore.pausing import Pause
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from alkstore.store import Store
     from alkstore.transaction import Tx
 
-__all__ = ["EventReceiver", "Stream", "new_event", "new_events"]
+__all__ = ["EventReceiver", "Stream"]
 
 PAGE: Final = 500
 """Events that a receiver holds at most: what bounds its memory, and what one round trip brings."""
@@ -94,7 +95,7 @@ class Stream:
         after = numbers.integer(offset, "offset")
         count = numbers.extent(limit, "limit")
         self._store._check("Stream.read_since", write=False)
-        return stream_events(await _read(self._store._engine, self._name, after, count))
+        return stream_events(await self._read(after, count))
 
     async def read_from_consumer(self, consumer: str, limit: int = 100) -> list[StreamEvent]:
         """Give the events after a consumer's saved position, ``limit`` at most; saves nothing.
@@ -105,7 +106,7 @@ class Stream:
         count = numbers.extent(limit, "limit")
         self._store._check("Stream.read_from_consumer", write=False)
         after = await self._position(who)
-        return stream_events(await _read(self._store._engine, self._name, after, count))
+        return stream_events(await self._read(after, count))
 
     async def head(self) -> int:
         """Give the greatest offset that a reader may see now; 0 if there never was one. Rows: ADM-01."""
@@ -184,12 +185,18 @@ class Stream:
     async def _position(self, consumer: str) -> int:
         return (await self._store._engine.read_offsets(self._name, consumer)).get(consumer, 0)
 
+    async def _read(self, after: int, limit: int) -> Sequence[EventRecord]:
+        if limit == 0 or after == numbers.MAX_INT64:  # the seam asks for one event or more, and none can be there
+            return ()
+        return await self._store._engine.read_events(self._name, max(after, 0), limit)
+
 
 class EventReceiver(Receiver):
     """Gives a stream's events in order, the backlog first, then each as it is committed. Saves nothing by itself.
 
     It holds one page of at most 500 events. An event leaves the page only in the step that hands it over, so a cancelled
-    call loses none. Whether there is more is decided by reading: a wake or ``poll_interval`` only says when to look.
+    call loses none. Whether there is more is decided by reading: a wake or ``poll_interval`` only says when to look. From a
+    server the next page is read while the application works on one that it got whole: then that is the one held.
     Made by `Stream.subscribe`. Rows: STR-08 to STR-11, STR-13, WAKE-06, WAKE-09.
     """
 
@@ -199,6 +206,8 @@ class EventReceiver(Receiver):
         self._after = after
         self._page: deque[StreamEvent] = deque()
         self._is_behind = True
+        self._is_full = False
+        self._ahead: asyncio.Task[Sequence[EventRecord]] | None = None
         super().__init__(stream._store, watch)
 
     def __repr__(self) -> str:
@@ -234,6 +243,8 @@ class EventReceiver(Receiver):
         try:
             if count == 0 or not await self._fill():
                 return []
+            if self._is_full and count >= len(self._page) and self._store._engine.traits.reads_apart:
+                await self._begin_to_read_ahead()
             return self._hand_out(count)
         finally:
             self._is_receiving = False
@@ -273,7 +284,11 @@ class EventReceiver(Receiver):
         """
         offset, consumer = self._checked(event)
         if tx is not None:
-            await _save_in(tx, self._stream, consumer, offset)
+            from alkstore.transaction import Tx  # it imports this module
+
+            if not isinstance(tx, Tx):
+                raise InvalidArgument(f"tx must be an open transaction of this store, got {show(tx)}")
+            await tx.save_offset(self._stream, consumer, offset)
             return
         self._store._check("EventReceiver.save", "EventReceiver.save(event, tx=tx)", write=True)
         await self._store._engine.move_offset(self._stream.name, consumer, offset, backwards=False)
@@ -282,6 +297,9 @@ class EventReceiver(Receiver):
         return self
 
     async def __anext__(self) -> StreamEvent:
+        if self._page and self._begin("EventReceiver.recv"):  # spared two coroutines an event
+            self._is_receiving = False
+            return self._page.popleft()
         event = await self.recv()
         if event is None:
             raise StopAsyncIteration
@@ -301,6 +319,8 @@ class EventReceiver(Receiver):
     def _end(self) -> None:
         super()._end()
         self._page.clear()
+        if self._ahead is not None:
+            self._ahead.cancel()
 
     async def _fill(self) -> bool:
         """Hold at least one event, waiting for it; False once ended."""
@@ -341,55 +361,38 @@ class EventReceiver(Receiver):
         return not self._is_ended
 
     async def _read(self) -> None:
-        try:
-            records = await _read(self._store._engine, self._stream.name, self._after, PAGE)
-        except Closed:
-            self._end()
-            return
+        records = await self._read_before()
+        was_ahead = bool(records)
+        if not was_ahead:
+            try:
+                records = await self._stream._read(self._after, PAGE)
+            except Closed:
+                self._end()
         if self._is_ended:  # closed meanwhile: what came in after that is dropped as well
             return
-        self._is_behind = len(records) >= PAGE
+        self._is_full = len(records) >= PAGE
+        # What was read ahead says nothing of what was committed since, and the wake of that may have been taken.
+        self._is_behind = self._is_full or was_ahead
         if records:
             self._page.extend(stream_events(records))
             self._after = self._page[-1].offset
 
+    # ------------------------------------------------------------ reading ahead
 
-async def _read(engine: Engine, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
-    if limit == 0 or after == numbers.MAX_INT64:  # the seam asks for one event or more, and none can be there
-        return ()
-    return await engine.read_events(stream, max(after, 0), limit)
+    async def _begin_to_read_ahead(self) -> None:
+        ahead = self._ahead = self._store._spawn(self._stream._read(self._after, PAGE))
+        try:
+            await asyncio.sleep(0)  # the server is to have it before the application keeps the loop
+        except asyncio.CancelledError:
+            ahead.cancel()  # the page in hand stays, and one is all that is held
+            raise
 
-
-async def _save_in(tx: object, stream: Stream, consumer: str, offset: int) -> None:
-    from alkstore.transaction import Tx  # it imports this module
-
-    if not isinstance(tx, Tx):
-        raise InvalidArgument(f"tx must be an open transaction of this store, got {show(tx)}")
-    await tx.save_offset(stream, consumer, offset)
-
-
-def new_event(stream: str, value: object, key: str | None, headers: Mapping[str, str] | None) -> NewEvent:
-    """Check and encode one event, names first. Rows: STR-02, PAY-01, PAY-08."""
-    checked = None if key is None else names.local(key, "key")
-    return NewEvent(stream, checked, payload.encode(value), payload.encode_headers(headers))
-
-
-def new_events(
-    stream: str, payloads: Iterable[object], key: str | None, keys: Iterable[str | None] | None
-) -> Sequence[NewEvent]:
-    """Check and encode a batch of events, names first. Rows: STR-14."""
-    checked = None if key is None else names.local(key, "key")
-    own = None if keys is None else [_key(each) for each in items(keys, "keys")]
-    values = items(payloads, "payloads")
-    none, encode = payload.encode_headers(None), payload.encode
-    if own is None:
-        return AlikeEvents(NewEvent(stream, checked, b"", none), [encode(value) for value in values])
-    if key is not None:
-        raise InvalidArgument("give key for all events or keys for each, not both")
-    if len(own) != len(values):
-        raise InvalidArgument(f"keys must hold one key a payload, got {len(own)} for {len(values)} payloads")
-    return [NewEvent(stream, its, encode(value), none) for its, value in zip(own, values, strict=True)]
-
-
-def _key(key: object) -> str | None:
-    return None if key is None else names.local(key, "key")
+    async def _read_before(self) -> Sequence[EventRecord]:
+        """Give what was read ahead; nothing if nothing was, or if it failed: nobody had asked for it."""
+        ahead = self._ahead
+        if ahead is None:
+            return ()
+        if not ahead.done():
+            await asyncio.wait((ahead,))  # a cancelled call leaves it to the next one
+        self._ahead = None
+        return () if ahead.cancelled() or ahead.exception() is not None else ahead.result()

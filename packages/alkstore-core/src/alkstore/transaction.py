@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from alkstore import names, numbers
-from alkstore.draft import job_id, new_job, new_jobs
+from alkstore.draft import job_id, new_event, new_events, new_job, new_jobs
 from alkstore.engine import Ack, JobFilter
 from alkstore.errors import (
     ClaimLost,
@@ -20,7 +20,7 @@ from alkstore.job import JobHandle
 from alkstore.outbox import Outbox
 from alkstore.queue import Queue
 from alkstore.stamps import OUTBOX, Duration, Stamps, resolve
-from alkstore.stream import Stream, new_event, new_events
+from alkstore.stream import Stream
 from alkstore.tx_life import TxLife
 from alkstore.values import EnqueueOpts, Job, StreamEvent, stream_events
 

@@ -56,7 +56,14 @@ T = TypeVar("T")
 NOTIFY_LIMIT: Final = 7_000
 """Bytes of a notify payload: PostgreSQL takes 7,999 in all, and the longest channel must fit too (PAY-06)."""
 
-TRAITS: Final = Traits(batches=True, notify_limit=NOTIFY_LIMIT, outside_tx=True, durable=True)
+TRAITS: Final = Traits(
+    batches=True,
+    begins_whole=True,
+    reads_apart=True,
+    notify_limit=NOTIFY_LIMIT,
+    outside_tx=True,
+    durable=True,
+)
 
 OMITTED: Final[Mapping[str, str]] = {
     "TX-09": "transactions of a server hold back who writes the same rows (TX-08)",
