@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from alkstore.engine import Topic
 from alkstore.errors import Closed
 from alkstore_sqlite.errors import FileReplaced, is_busy
+from alkstore_sqlite.trigger import Heedful
 
 __all__ = [
     "TRUST",
@@ -149,7 +150,7 @@ class Program:
         raise NotImplementedError
 
 
-class Connection(sqlite3.Connection):
+class Connection(Heedful):
     """A connection that runs programs; everything else, the caller's own SQL too, is as in `sqlite3`.
 
     ``place`` is where its file was when it was opened, `Place.check` finds out when another one stands there.
@@ -180,9 +181,8 @@ class Connection(sqlite3.Connection):
         Raises:
             FileReplaced: What is written now would be lost.
         """
-        if (
-            self.in_transaction
-        ):  # left open by a caller who kept the connection of a transaction that has ended
+        # A caller of a transaction that has ended kept its connection, and left one open.
+        if self.in_transaction:
             self.roll_back()
         self.check_place()
         try:
@@ -198,10 +198,6 @@ class Connection(sqlite3.Connection):
         if now >= self._trusted_until and self.place is not None:
             self.place.check()
             self._trusted_until = now + TRUST
-
-    def commits_each(self) -> bool:
-        """Whether a statement commits by itself: not so while a caller of a transaction has left one open, or a mode set."""
-        return self.isolation_level is None and not self.in_transaction
 
     def roll_back(self) -> None:
         """End a transaction if there is one; what fails here must not hide the error that led here."""

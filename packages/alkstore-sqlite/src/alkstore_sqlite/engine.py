@@ -291,6 +291,7 @@ async def _open_writer(
 
     def prepare(connection: Connection) -> None:
         patience.call(lambda: prepare_writer(connection, durability))
+        connection.heed()
         schema.migrate(connection, clock.now(), patience)
 
     return await Link.open(path, prepare, place, wait.abort.set)

@@ -7,7 +7,7 @@ from typing import Final
 
 from alkstore.errors import AlkstoreError, DatabaseError, show
 
-__all__ = ["FileReplaced", "is_broken", "is_busy", "translate", "translated"]
+__all__ = ["FileReplaced", "is_broken", "is_busy", "is_refused", "translate", "translated"]
 
 CLOSED: Final = -1
 """Stands for a connection that is closed already, for which the driver has no code but two kinds of text."""
@@ -167,6 +167,11 @@ def is_busy(error: BaseException) -> bool:
     Not so a transaction that has read an older state than it wants to write to: it can only be begun anew.
     """
     return _code_of(error) in _BUSY
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a statement was not compiled: it would have fired a trigger (`trigger.Heedful`), or the application forbids it."""
+    return _code_of(error) == sqlite3.SQLITE_AUTH
 
 
 def is_broken(error: BaseException) -> bool:

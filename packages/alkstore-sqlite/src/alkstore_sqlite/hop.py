@@ -19,7 +19,7 @@ from alkstore_sqlite.connection import (
     Woken,
     perform,
 )
-from alkstore_sqlite.errors import is_broken, is_busy, translate
+from alkstore_sqlite.errors import is_broken, is_busy, is_refused, translate
 
 __all__ = ["Hop", "Operation", "Work", "told"]
 
@@ -98,20 +98,22 @@ class Hop(Errand):
         # what it touches comes from another processor and goes back there.
         try:
             connection.check_place()
-            self._is_committing = True
+            self._is_committing = connection.is_alone = True
             now, operation = self._clock.now(), work.operation
             if isinstance(operation, Single):
                 work._result, work.woken = operation.run(connection, now)
             else:
                 work._result, work.woken = perform(connection, operation(now))
-        except sqlite3.OperationalError as error:
-            if is_busy(error):  # nothing was done: wait for the lock, and read the clock again
-                self._is_committing = False
+        except sqlite3.DatabaseError as error:
+            # Nothing was done: wait for the lock, and read the clock again; or have undone what a trigger leaves.
+            if is_busy(error) or is_refused(error):
+                self._is_committing = connection.is_alone = False
                 super().run(connection)
                 return
             self.failed(error)
         except Exception as error:  # as any errand's
             self.failed(error)
+        connection.is_alone = False
         self.finish()
 
     def work(self, connection: Connection) -> None:
