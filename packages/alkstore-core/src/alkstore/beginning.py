@@ -54,10 +54,11 @@ class TxContext(Generic[TxT]):
             if not joined:  # the caller ends his own
                 begun.abandon()
 
-        begin = self._store._engine.begin(self._connection, self._begun)
-        return self._kind(
-            self._store, await self._store._obtain(begin, give_back), self._begun, joined=joined
-        )
+        engine = self._store._engine
+        begin = engine.begin(self._connection, self._begun)
+        is_whole = engine.traits.begins_whole and not joined
+        begun = await self._store._obtain(begin, give_back, is_whole=is_whole)
+        return self._kind(self._store, begun, self._begun, joined=joined)
 
     async def __aenter__(self) -> TxT:
         self._tx = await self._begin()

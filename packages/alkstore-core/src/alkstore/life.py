@@ -328,9 +328,14 @@ class Life:
             raise unanswered()
         return task.result()
 
-    async def _obtain(self, work: Coroutine[object, object, T], undo: Callable[[T], object]) -> T:
-        """Await what has to be given back: if the caller is cancelled or the store closed meanwhile, it is."""
-        if self._engine.traits.gives_back:  # of a cancellation it takes care itself: spared a task
+    async def _obtain(
+        self, work: Coroutine[object, object, T], undo: Callable[[T], object], *, is_whole: bool = False
+    ) -> T:
+        """Await what has to be given back: if the caller is cancelled or the store closed meanwhile, it is.
+
+        With ``is_whole`` the engine gives it back by itself, if not everything else, to a caller who is cancelled.
+        """
+        if is_whole or self._engine.traits.gives_back:  # spared a task
             with self._inside:
                 obtained = await work
                 if self._state != "open":

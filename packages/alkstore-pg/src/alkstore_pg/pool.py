@@ -9,7 +9,8 @@ asyncpg's own pool takes a task, three futures and four timers a loan, and as mu
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from alkstore.errors import DatabaseError
@@ -226,16 +227,18 @@ class Pool:
 
     async def _tidy(self, session: DriverSession, *, reset: bool = False) -> None:
         """Have it as if it were new: undo what its user did in the session, or wait until what he gave up has ended."""
+        connection = session.connection
+        self.watchdog.begin(connection)
         try:
-            async with asyncio.timeout(self._limit + SLACK):
-                # The driver sends nothing before the server has cancelled what it was told to.
-                await (session.connection.reset() if reset else session.connection.execute("SELECT"))
+            # The driver sends nothing before the server has cancelled what it was told to.
+            await (connection.reset() if reset else connection.execute("SELECT"))
         except DRIVER:
-            session.connection.terminate()
+            connection.terminate()
         except BaseException:
-            session.connection.terminate()
+            connection.terminate()
             raise
         finally:
+            self.watchdog.end(connection)
             self._give_back(session)
             if reset:
                 self._turns.release()
@@ -271,13 +274,18 @@ class Pool:
         self._keep(task)
         return task
 
-    def kept(self, work: Coroutine[object, object, T]) -> Kept[T]:
-        """Give what awaits as much, begins at once, and has no task: for work that waits for the server alone."""
-        return Kept(self._counted(work), self._keep)
+    def kept(self, work: Coroutine[object, object, T], undo: Callable[[], object] | None = None) -> Kept[T]:
+        """Give what awaits as much, begins at once, and has no task: for work that waits for the server alone.
 
-    def _keep(self, work: "asyncio.Future[Any]") -> None:
+        ``undo`` is called behind it if the caller is cancelled.
+        """
+        return Kept(self._counted(work), partial(self._keep, undo=undo))
+
+    def _keep(self, work: "asyncio.Future[Any]", undo: Callable[[], object] | None = None) -> None:
         self._tasks.add(work)
         work.add_done_callback(self._done)
+        if undo is not None:
+            work.add_done_callback(lambda _: undo())
 
     async def _counted(self, work: Coroutine[object, object, T]) -> T:
         with self._traffic:

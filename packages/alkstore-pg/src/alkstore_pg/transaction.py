@@ -156,21 +156,25 @@ class PgTransaction(Operations):
         Raises:
             DatabaseError: No connection was free for too long, or the server would not.
         """
+        pool = engine._pool
         for repeats_left in reversed(range(REPEATS)):
-            transaction = cls(engine, label, await engine._pool.lend())
+            transaction = cls(engine, label, await pool.lend())
             try:
-                with engine.traffic:
-                    await transaction._watched(transaction._driver.start())
-            except BaseException as error:
-                await transaction._alone(transaction._free(is_broken=True))
-                if not isinstance(error, DRIVER):
-                    raise
+                await pool.kept(transaction._start(), transaction.abandon)
+            except DRIVER as error:
                 # A pool learns of a connection that was lost meanwhile by what fails on it.
                 if not was_lost(error) or isinstance(error, TimeoutError) or not repeats_left:
                     raise translate(error, writes=False) from error
             else:
                 return transaction
         raise AssertionError("the last attempt returns or raises")
+
+    async def _start(self) -> None:
+        try:
+            await self._watched(self._driver.start())
+        except BaseException:
+            await self._free(is_broken=True)
+            raise
 
     @property
     def is_open(self) -> bool:
