@@ -1,7 +1,6 @@
 """Streams: publishing, reading, positions, and receivers that page through the log."""
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
@@ -186,7 +185,8 @@ class Stream:
         return (await self._store._engine.read_offsets(self._name, consumer)).get(consumer, 0)
 
     async def _read(self, after: int, limit: int) -> Sequence[EventRecord]:
-        if limit == 0 or after == numbers.MAX_INT64:  # the seam asks for one event or more, and none can be there
+        # The seam asks for one event or more, and behind the greatest offset there is none.
+        if limit == 0 or after == numbers.MAX_INT64:
             return ()
         return await self._store._engine.read_events(self._name, max(after, 0), limit)
 
@@ -204,7 +204,8 @@ class EventReceiver(Receiver):
         self._stream = stream
         self._consumer = consumer
         self._after = after
-        self._page: deque[StreamEvent] = deque()
+        self._page: list[StreamEvent] = []
+        """The next one at its end, whence it is taken without moving the others."""
         self._is_behind = True
         self._is_full = False
         self._ahead: asyncio.Task[Sequence[EventRecord]] | None = None
@@ -225,7 +226,7 @@ class EventReceiver(Receiver):
         if not self._begin("EventReceiver.recv"):
             return None
         try:
-            return self._page.popleft() if await self._fill() else None
+            return self._page.pop() if await self._fill() else None
         finally:
             self._is_receiving = False
 
@@ -264,7 +265,7 @@ class EventReceiver(Receiver):
             if not self._page and self._can_hear():
                 await self._read()
             if not self._is_ended:
-                return self._page.popleft() if self._page else None
+                return self._page.pop() if self._page else None
         finally:
             self._is_receiving = False
         raise self._closed()
@@ -299,7 +300,7 @@ class EventReceiver(Receiver):
     async def __anext__(self) -> StreamEvent:
         if self._page and self._begin("EventReceiver.recv"):  # spared two coroutines an event
             self._is_receiving = False
-            return self._page.popleft()
+            return self._page.pop()
         event = await self.recv()
         if event is None:
             raise StopAsyncIteration
@@ -330,11 +331,9 @@ class EventReceiver(Receiver):
         return not self._is_ended
 
     def _hand_out(self, count: int) -> list[StreamEvent]:
-        page = self._page
-        if count < len(page):
-            return [page.popleft() for _ in range(count)]
-        events = list(page)
-        page.clear()
+        events = self._page[-count:]
+        del self._page[-count:]
+        events.reverse()
         return events
 
     async def _hear(self) -> bool:
@@ -374,8 +373,9 @@ class EventReceiver(Receiver):
         # What was read ahead says nothing of what was committed since, and the wake of that may have been taken.
         self._is_behind = self._is_full or was_ahead
         if records:
-            self._page.extend(stream_events(records))
+            self._page = stream_events(records)
             self._after = self._page[-1].offset
+            self._page.reverse()
 
     # ------------------------------------------------------------ reading ahead
 
