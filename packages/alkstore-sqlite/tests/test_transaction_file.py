@@ -90,6 +90,21 @@ async def test_the_third_row_of_a_batch_that_is_refused_takes_the_batch_along_an
         assert await engine.read_head("s") in (0, 2)
 
 
+async def test_a_refused_batch_leaves_nothing_if_its_statement_has_fired_the_trigger_before(
+    path: Path,
+) -> None:
+    async with opened(path) as engine:
+        refuse(path, "alkstore_job", "FAIL")
+        tx = await engine.begin()
+        await write(tx, "alkstore_job", b"1", b"2")
+
+        with pytest.raises(DatabaseError, match="no threes"):
+            await write(tx, "alkstore_job", b"4", b"3")
+
+        await tx.commit()
+        assert rows(path, "SELECT payload FROM alkstore_job ORDER BY rowid") == [b"1", b"2"]
+
+
 async def test_wakes_of_an_operation_that_failed_are_not_heard_at_the_commit(path: Path) -> None:
     async with opened(path) as engine:
         watches = [await engine.watch(Topic(TopicKind.QUEUE, name)) for name in ("failed", "landed")]

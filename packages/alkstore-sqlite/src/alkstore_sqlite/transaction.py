@@ -11,8 +11,8 @@ from alkstore.errors import Closed
 from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Change, Connection, Errand, Patience, Steps, Woken, perform
-from alkstore_sqlite.errors import is_broken
+from alkstore_sqlite.connection import Change, Connection, Errand, Patience, Single, Steps, Woken, perform
+from alkstore_sqlite.errors import is_broken, is_refused
 from alkstore_sqlite.hop import Operation, told
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.writer import Writer
@@ -32,13 +32,13 @@ class Operations:
         return await self._do(lambda _: _changing_nothing(operation()))
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
-        return await self._do(lambda now: _queue.insert(jobs, now))
+        return await self._do(_queue.inserting(jobs))
 
     async def find_jobs(self, queue: str, where: JobFilter) -> Sequence[JobRecord]:
         return await self._look(lambda: _queue.find(queue, where))
 
     async def settle_jobs(self, settles: Sequence[Ack]) -> Sequence[int | None]:
-        return await self._do(lambda now: _queue.settle(settles, now))
+        return await self._do(_queue.settling(settles))
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
         return await self._do(lambda now: _stream.append(events, now))
@@ -147,7 +147,7 @@ class SqliteTransaction(Operations):
     async def _do(self, operation: Operation[T]) -> T:
         link = self._opened()
         clock = self._writer.clock
-        part = _Part(lambda connection: sheltered(connection, operation(clock.now())), link.path)
+        part = _Part(lambda connection: _undivided(connection, operation, clock.now()), link.path)
         await self._hop(link, part)
         change = part.result()
         self._woken += change.woken
@@ -209,6 +209,20 @@ class SqliteTransaction(Operations):
     def _free(self) -> None:
         self._is_ended = True
         self._writer.take_back(self)
+
+
+def _undivided(connection: Connection, operation: Operation[T], now: int) -> Change[T]:
+    if isinstance(operation, Single) and not connection.has_triggers():
+        # One statement is whole or not at all by itself, unless it fires a trigger.
+        connection.is_alone = True
+        try:
+            return operation.run(connection, now)
+        except sqlite3.DatabaseError as error:
+            if not is_refused(error):
+                raise
+        finally:
+            connection.is_alone = False
+    return sheltered(connection, operation(now))
 
 
 def sheltered(connection: sqlite3.Connection, steps: Steps[T]) -> T:

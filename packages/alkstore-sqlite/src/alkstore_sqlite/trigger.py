@@ -42,13 +42,12 @@ class Heedful(sqlite3.Connection):
         """Whether a statement may commit by itself: not so while a caller of a transaction has left one open, or a mode set,
         or while our tables have a trigger.
         """
-        return (
-            self.isolation_level is None
-            and not self.in_transaction
-            and not (self._saw_trigger and self._has_triggers())
-        )
+        return self.isolation_level is None and not self.in_transaction and not self.has_triggers()
 
-    def _has_triggers(self) -> bool:
+    def has_triggers(self) -> bool:
+        """Whether our tables have a trigger that a statement of ours may have been compiled with."""
+        if not self._saw_trigger:
+            return False
         # What was seen may be the application's on a table of its own, or a view: then it is forgotten.
         self._saw_trigger = bool(self.execute(ON_OURS).fetchone()[0])
         return self._saw_trigger
