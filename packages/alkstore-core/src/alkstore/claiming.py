@@ -127,7 +127,11 @@ class ClaimPump:
                 if watch is None and any(want.waits for want in wants):
                     # Listen first, then look: the other way round loses what is committed in between.
                     watch = await self._engine.watch(Topic(TopicKind.QUEUE, self._queue))
-                next_at = await self._round(self._first())
+                    wants = self._first()
+                next_at = await self._round(wants)
+                if not self._engine.traits.batches and wants and wants[0].future.done():
+                    # Who got a job goes on before this tidies up after him, and may want the next one. With I/O that is no matter.
+                    await asyncio.sleep(0)
                 if self._has_news or watch is None or not self._first():
                     continue
                 signal = await self._pause.wait(watch, until=next_at, timeout=self._poll_after())
@@ -169,6 +173,9 @@ class ClaimPump:
 
     def _first(self) -> list[Want]:
         """Give those for whom the next claim is made: who began first, and who may share it with him."""
+        if len(self._wants) == 1:
+            (only,) = self._wants
+            return [] if only.future.done() else [only]
         open_wants = list(islice((want for want in self._wants if not want.future.done()), WANTS_A_ROUND))
         if open_wants and open_wants[0].is_long:
             return open_wants[:1]
