@@ -7,9 +7,9 @@ from typing import Any, Final
 from axes import backlog, payload
 from figure import Figure
 from mem_sides import AsyncioQueue, Ours, Skeleton
+from mem_wakes import wakes
 from memory import memory
 from stage import OURS, Amount, Stage, Target, figures, rates, visited
-from wakes import wakes
 from workloads import (
     BATCH,
     CLAIMED,

@@ -1,7 +1,7 @@
 """How soon a job that one process enqueues is claimed in another, idle and under load, and what others' commits cost.
 
 A wake is timed from the call of ``enqueue`` to the return of ``claim`` that waited, by the machine's monotonic clock, which all
-processes share. In memory there is one process, and a task takes the place of each other one.
+processes share. In memory there is one process: `mem_wakes.py`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from workloads import JOINS
 
 from alkstore import Store
 
-__all__ = ["foreign", "wakes"]
+__all__ = ["CASES", "LIMIT", "LOAD", "NAME", "WARM", "Case", "apart", "foreign", "load", "wakes"]
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 NAME: Final = "bench"
@@ -49,15 +49,19 @@ LOOKS: Final = 3
 """Seconds until a store that waits is idle, those of each look at it, and how many looks."""
 
 
+def apart(case: Case, at: int) -> float:
+    """Give the seconds before a wake. Not a plain gap, or both sides would fall into step."""
+    return case.gap * (0.8 + 0.4 * (at * 0.618 % 1))
+
+
 async def _produce(store: Store, case: Case, count: int) -> None:
     queue = store.queue(NAME)
     for at in range(count):
-        # Not a plain gap, or both would fall into step.
-        await asyncio.sleep(case.gap * (0.8 + 0.4 * (at * 0.618 % 1)))
+        await asyncio.sleep(apart(case, at))
         await queue.enqueue({"at": time.monotonic_ns()})
 
 
-async def _load(store: Store, rate: int) -> None:
+async def load(store: Store, rate: int) -> None:
     """Work on other queues at an even pace until cancelled."""
     began, done = time.monotonic(), 0
     queues = [store.queue(f"other-{at}") for at in range(8)]
@@ -82,7 +86,7 @@ def _produce_alone(target: Target, case: Case, count: int) -> None:
 def _load_alone(target: Target, rate: int) -> None:
     async def run() -> None:
         async with target.open() as store:
-            await _load(store, rate)
+            await load(store, rate)
 
     asyncio.run(run())
 
@@ -117,23 +121,11 @@ async def _across(target: Target, case: Case, count: int) -> list[float]:
         return taken
 
 
-async def _within(target: Target, case: Case, count: int) -> list[float]:
-    """One process, a task for each of the others."""
-    async with target.open() as store:
-        load = asyncio.create_task(_load(store, LOAD)) if case.is_loaded else None
-        producer = asyncio.create_task(_produce(store, case, count + WARM))
-        taken = await _consume(store, count + WARM)
-        await producer
-        if load is not None:
-            load.cancel()
-        return taken
-
-
 def _produce_for(kind: type, place: Any, case: Case, count: int) -> None:
     async def run() -> None:
         side: Any = await kind().open(place, JOINS)
         for at in range(count):
-            await asyncio.sleep(case.gap * (0.8 + 0.4 * (at * 0.618 % 1)))
+            await asyncio.sleep(apart(case, at))
             side.payload = {"at": time.monotonic_ns()}
             await side.enqueue()
         await side.close()
@@ -176,12 +168,11 @@ def peers(stage: Stage, amount: Amount) -> list[Figure]:
 def wakes(stage: Stage, amount: Amount) -> list[Figure]:
     """Time wakes, idle and under load; the values are all of them, in milliseconds."""
     found = []
-    measure = _within if stage.engine == "mem" else _across
     for setting, shown in stage.settings.items():
         for case in CASES:
             with stage.place() as place:
                 target, count = stage.target(place, setting), amount.of(case.wakes, 20)
-                taken = asyncio.run(measure(target, case, count))
+                taken = asyncio.run(_across(target, case, count))
             name = f"{case.name}, {shown}" if shown else case.name
             found.append(Figure("wakes", name, OURS, case.gap * 1e3, "ms", sorted(taken)))
             print(f"wakes, {name}", file=sys.stderr)
