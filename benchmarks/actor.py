@@ -110,7 +110,9 @@ async def _live(kind: type, place: object, setting: str, pipe: Connection) -> No
         await side.close()
 
 
-def _act(kind: type, place: object, setting: str, pipe: Connection) -> None:
+def _act(kind: type, place: object, setting: str, processor: int | None, pipe: Connection) -> None:
+    if processor is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {processor})
     try:
         asyncio.run(_live(kind, place, setting, pipe))
     except BaseException:
@@ -120,11 +122,11 @@ def _act(kind: type, place: object, setting: str, pipe: Connection) -> None:
 
 
 class Actor:
-    """A side in a process of its own, opened when this is made."""
+    """A side in a process of its own, opened when this is made; on one processor alone, if one is named."""
 
-    def __init__(self, kind: type, place: object, setting: str = "") -> None:
+    def __init__(self, kind: type, place: object, setting: str = "", processor: int | None = None) -> None:
         self._pipe, its = SPAWN.Pipe()
-        self._child = SPAWN.Process(target=_act, args=(kind, place, setting, its))
+        self._child = SPAWN.Process(target=_act, args=(kind, place, setting, processor, its))
         self._child.start()
         its.close()
 

@@ -91,6 +91,10 @@ PARTS: Final[Mapping[str, Callable[[Stage, Amount], list[Figure]]]] = {
     "foreign": foreign,
     "memory": memory,
 }
+PROCESSOR: Final = 0
+"""All sides stay on this one while they take turns: their threads wait for each other anyway. Where a change of threads may
+wake another processor it costs from nothing to 150 µs, as the kernel chooses: more than what is to be compared."""
+
 PORTION: Final = 1_000_000
 """Rows of one commit: all of 10⁷ in one would make a journal of gigabytes."""
 
@@ -147,7 +151,7 @@ def stage(sides: Mapping[str, type], folder: Path) -> Stage:
 
     settings = {"process": "NORMAL", "power": "FULL"}
     fewer = {BARE: 5, "huey": 5, "litequeue": 5, "persist-queue": 4, "honker": 5}
-    return Stage("sqlite", settings, sides, WORKS, place, _target, _add_rows, _add_events, fewer)
+    return Stage("sqlite", settings, sides, WORKS, place, _target, _add_rows, _add_events, fewer, PROCESSOR)
 
 
 def facts() -> dict[str, str]:

@@ -53,6 +53,7 @@ class Stage(NamedTuple):
         add_rows: Puts rows there by the storage's own means: ``(place, kind, count)``, kind "waiting" or "dead".
         add_events: Puts events there likewise; what it has not, the store itself publishes.
         decades: Greatest power of ten of rows that a side is given, for those that get fewer than the axis has.
+        processor: The one that the sides stay on while they take turns, if they do.
     """
 
     engine: str
@@ -64,6 +65,7 @@ class Stage(NamedTuple):
     add_rows: Callable[[Any, str, int], None] | None
     add_events: Callable[[Any, int], None] | None
     decades: Mapping[str, int]
+    processor: int | None = None
 
 
 @contextmanager
@@ -74,7 +76,7 @@ def visited(
     with ExitStack() as stack:
         wanted = [name for name in names if name in stage.sides]
         places = {name: stack.enter_context(stage.place()) for name in wanted}
-        actors = {name: Actor(stage.sides[name], places[name], setting) for name in wanted}
+        actors = {name: Actor(stage.sides[name], places[name], setting, stage.processor) for name in wanted}
         for actor in actors.values():
             stack.enter_context(actor)
         yield actors, places

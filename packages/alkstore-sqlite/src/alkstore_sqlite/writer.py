@@ -138,8 +138,11 @@ class Writer:
             except BaseException as error:
                 self._not_awaited(works, program, error)
             else:
-                if work.woken or work.error is not None:
+                if work.error is not None:
                     self._finish(works)
+                elif work.woken:
+                    woken, work.woken = work.woken, ()
+                    self._landed(woken)
             finally:
                 if self._line:
                     self._hand_on()
