@@ -281,13 +281,11 @@ class _InsertAlike(Single[Sequence[int]]):
         self._packed = pack(jobs.payloads)
 
     def parameters(self, now: int) -> Row:
-        queue, _, *common = _new_row(self._jobs.pattern, now)
-        payloads, places = self._packed
+        (queue, _, *common), (payloads, places) = _new_row(self._jobs.pattern, now), self._packed
         return queue, payloads, *common, places
 
     def conclude(self, answer: int, now: int) -> Change[Sequence[int]]:
-        # Nobody else draws ids while we hold the write lock.
-        ids = range(answer - len(self._jobs) + 1, answer + 1)
+        ids = range(answer - len(self._jobs) + 1, answer + 1)  # nobody else draws ids under our write lock
         return make_change(Change, (ids, (_wake(self._jobs.pattern.queue),)))
 
 
