@@ -29,6 +29,7 @@ __all__ = [
     "check_type",
     "decode",
     "decode_as",
+    "decode_at_once",
     "decode_headers",
     "encode",
     "encode_headers",
@@ -50,6 +51,8 @@ _T = TypeVar("_T")
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
+decode_at_once: Final = _decode
+"""As `decode`, but for how it fails: in any way; for who decodes by the hundred thousand, and asks `decode` then."""
 
 # ---------------------------------------------------------------- encode
 

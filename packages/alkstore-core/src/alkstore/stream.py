@@ -331,8 +331,11 @@ class EventReceiver(Receiver):
         return not self._is_ended
 
     def _hand_out(self, count: int) -> list[StreamEvent]:
-        events = self._page[-count:]
-        del self._page[-count:]
+        events = self._page
+        if count < len(events):
+            events, self._page = events[-count:], events[:-count]
+        else:
+            self._page = []
         events.reverse()
         return events
 
@@ -360,7 +363,7 @@ class EventReceiver(Receiver):
         return not self._is_ended
 
     async def _read(self) -> None:
-        records = await self._read_before()
+        records = () if self._ahead is None else await self._read_before(self._ahead)
         was_ahead = bool(records)
         if not was_ahead:
             try:
@@ -387,11 +390,8 @@ class EventReceiver(Receiver):
             ahead.cancel()  # the page in hand stays, and one is all that is held
             raise
 
-    async def _read_before(self) -> Sequence[EventRecord]:
-        """Give what was read ahead; nothing if nothing was, or if it failed: nobody had asked for it."""
-        ahead = self._ahead
-        if ahead is None:
-            return ()
+    async def _read_before(self, ahead: asyncio.Task[Sequence[EventRecord]]) -> Sequence[EventRecord]:
+        """Give what was read ahead; nothing if that failed: nobody had asked for it."""
         if not ahead.done():
             await asyncio.wait((ahead,))  # a cancelled call leaves it to the next one
         self._ahead = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import repeat
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_decode: Final = payload.decode_at_once
 
 
 def _instant(microseconds: int | None) -> datetime | None:
@@ -84,7 +86,10 @@ class _Carrier(_Value, frozen=True, gc=False):
         Raises:
             CodecError: The stored bytes are not JSON; what carries them is unharmed.
         """
-        return payload.decode(self._record[2])
+        try:
+            return _decode(self._record[2])
+        except (RecursionError, ValueError):
+            return payload.decode(self._record[2])
 
     @property
     def payload_bytes(self) -> bytes:

@@ -185,7 +185,7 @@ class SqliteEngine:
         return self._writer.run(partial(_stream.append, events))
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
-        return await self._readers.run(lambda: _stream.read(stream, after, limit))
+        return await self._readers.run(lambda: _stream.read(stream, after, limit), is_single=True)
 
     async def read_head(self, stream: str) -> int:
         return await self._readers.run(lambda: _stream.head(stream))

@@ -20,12 +20,15 @@ MOST_READERS: Final = 2
 
 
 class _Reading(Errand, Generic[T]):
-    """The program of one read: all of its statements see the same state."""
+    """The program of one read: all of its statements see the same state, and a single one needs nothing for that."""
 
     _result: T
 
-    def __init__(self, operation: Callable[[], Steps[T]], path: str, patience: Patience) -> None:
+    def __init__(
+        self, operation: Callable[[], Steps[T]], path: str, patience: Patience, *, is_single: bool
+    ) -> None:
         self._operation = operation
+        self._is_single = is_single
         self._path = path
         self._patience = patience
         self.error: Exception | None = None
@@ -38,6 +41,8 @@ class _Reading(Errand, Generic[T]):
         self.error = told(error, self._path, waited=self._patience.waited)
 
     def _read(self, connection: Connection) -> T:
+        if self._is_single:
+            return perform(connection, self._operation())
         connection.run_sql("BEGIN")
         try:
             return perform(connection, self._operation())
@@ -67,8 +72,11 @@ class Readers:
         self._reads = 0
         self._is_closed = False
 
-    async def run(self, operation: Callable[[], Steps[T]]) -> T:
+    async def run(self, operation: Callable[[], Steps[T]], *, is_single: bool = False) -> T:
         """Perform a read, and give its result.
+
+        Args:
+            is_single: It is of one statement.
 
         Raises:
             DatabaseError: It failed, and why.
@@ -76,17 +84,17 @@ class Readers:
         """
         self._reads += 1
         try:
-            return await self._run(operation)
+            return await self._run(operation, is_single)
         finally:
             self._reads -= 1
 
-    async def _run(self, operation: Callable[[], Steps[T]]) -> T:
+    async def _run(self, operation: Callable[[], Steps[T]], is_single: bool) -> T:
         async with self._free:
             if self._is_closed:
                 raise Closed("store")
             link = self._idle.pop() if self._idle else await self._open_link()
             self._used.add(link)
-            program = _Reading(operation, link.path, Patience(self._wait))
+            program = _Reading(operation, link.path, Patience(self._wait), is_single=is_single)
             is_sound = False
             try:
                 await link.hop(program)
