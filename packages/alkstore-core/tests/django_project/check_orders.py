@@ -1,5 +1,7 @@
 """An order and its job share one transaction, wherever the store is."""
 
+import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +13,7 @@ from shop.models import Order
 
 import alkstore
 import alkstore.django
+import alkstore.sync
 
 IN_MEMORY = "URL" in settings.ALKSTORE
 
@@ -101,6 +104,105 @@ def test_all_that_a_transaction_can_do_shares_its_fate() -> None:
         assert store.stream("orders").get_offset("c") == 7 * keep
         assert store.outbox("partner").jobs.stats().ready == keep
         assert claims.stats().processing == 1 - keep
+
+
+OPERATIONS = {
+    "publish": lambda tx, _: tx.publish("inner", 2),
+    "save an offset": lambda tx, _: tx.save_offset("inner", "c", 9),
+    "enqueue": lambda tx, _: tx.enqueue("confirmations", {"number": 2}),
+    "put into an outbox": lambda tx, _: tx.outbox_enqueue("inner", 2),
+    "ack": lambda tx, claim: tx.ack(claim),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_whatever_is_alone_in_an_inner_block_goes_with_it(
+    operation: Callable[[alkstore.sync.Tx, alkstore.sync.JobHandle], object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = alkstore.django.store()
+    claims = store.queue("inner")
+    claims.enqueue(1)
+    claim = claims.claim_one()
+    assert claim is not None
+    with transaction.atomic():
+        alkstore.django.enqueue("confirmations", {"number": 1})
+        with transaction.atomic(), alkstore.django.join() as tx:
+            operation(tx, claim)
+            transaction.set_rollback(True)
+
+    assert numbers() == [1]
+    assert store.stream("inner").read_since(0) == []
+    assert store.stream("inner").get_offset("c") == 0
+    assert store.outbox("inner").jobs.stats().ready == 0
+    assert claims.get_job(claim.job.id) is not None
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_what_begins_in_an_inner_block_that_rolls_back_can_begin_again() -> None:
+    with transaction.atomic():
+        with transaction.atomic():
+            alkstore.django.enqueue("confirmations", {"number": 1})
+            transaction.set_rollback(True)
+        alkstore.django.enqueue("confirmations", {"number": 2})
+
+    assert numbers() == [2]
+
+
+def test_what_is_joined_twice_sees_what_it_did_the_first_time() -> None:
+    with transaction.atomic():
+        with alkstore.django.join() as tx:
+            tx.publish("twice", 1)
+        with alkstore.django.join() as tx:
+            assert [event.payload for event in tx.read_since("twice", 0)] == [1]
+
+
+def test_an_offset_that_was_moved_meanwhile_is_told_of_and_not_held_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if not IN_MEMORY:  # a database lets the other one wait
+        return
+    orders = alkstore.django.store().stream("moved")
+    with pytest.raises(alkstore.OffsetConflict):
+        _save_what_another_resets()
+
+    assert (numbers(), orders.get_offset("c")) == ([], 3)
+    with transaction.atomic(), alkstore.django.join() as tx:
+        tx.save_offset("moved", "c", 9)
+    assert orders.get_offset("c") == 9
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def _save_what_another_resets() -> None:
+    with transaction.atomic():
+        with alkstore.django.join() as tx:
+            tx.enqueue("confirmations", {"number": 1})
+            tx.save_offset("moved", "c", 7)
+        with alkstore.outside_tx():
+            alkstore.django.store().stream("moved").reset_offset("c", 3)
+
+
+def test_a_wait_that_is_given_up_spoils_the_block() -> None:
+    if not IN_MEMORY:
+        return
+    with override_settings(ALKSTORE={"URL": "mem://", "OPTIONS": {"wait_timeout": 0.01}}):
+        store = alkstore.django.store()
+        with ThreadPoolExecutor(1) as pool, store.begin_tx() as other:
+            other.save_offset("moved", "c", 7)
+            assert pool.submit(_save_and_order).result(10) == "DatabaseError, TransactionManagementError"
+        assert store.stream("moved").get_offset("c") == 7
+
+
+def _save_and_order() -> str:
+    try:
+        with transaction.atomic():
+            with pytest.raises(alkstore.DatabaseError) as first, alkstore.django.join() as tx:
+                tx.save_offset("moved", "c", 9)
+            with pytest.raises(transaction.TransactionManagementError) as second:
+                Order.objects.create(number=1)
+        return f"{first.type.__name__}, {second.type.__name__}"
+    finally:
+        connection.close()
 
 
 def test_what_was_joined_is_closed_with_the_block() -> None:

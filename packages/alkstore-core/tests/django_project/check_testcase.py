@@ -12,8 +12,11 @@ from alkstore.sync.testing import assert_enqueued
 class Orders(TestCase):
     databases = ("default",)
 
+    def setUp(self) -> None:
+        alkstore.django.close()  # and with it what others left in memory
+
     def tearDown(self) -> None:
-        alkstore.django.close()  # and with it what is in memory
+        alkstore.django.close()
 
     def test_what_a_view_enqueued_is_there_once_its_callbacks_were_run(self) -> None:
         with self.captureOnCommitCallbacks(execute=True):

@@ -73,7 +73,7 @@ class JoinedTransaction(MemTransaction):
     def check(self) -> None:
         if self._has_failed:  # one half would land without the other
             raise DatabaseError("joined transaction has failed before; roll the session back")
-        if self.is_open:  # else the store was closed, and nothing of it is left
+        if self._is_open:  # else the store was closed, and nothing of it is left
             super().check()
 
     async def commit(self) -> None:
