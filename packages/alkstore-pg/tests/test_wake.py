@@ -7,13 +7,14 @@ from contextlib import suppress
 
 import pytest
 from hanging import HUNG
+from jumping import jumping, skip
 from waking import SCHEMA, outsider, pending, quiet, side
 
 from alkstore.engine import Signal, Topic, TopicKind
 from alkstore.errors import Closed, DatabaseError, InvalidArgument
 from alkstore_pg import wake
 from alkstore_pg.session import Row, Schema
-from alkstore_pg.telling import Debounce
+from alkstore_pg.telling import CROWD, SLOW_IN_A_ROW, Debounce
 from alkstore_pg.wake import Telling, Woken
 
 NEWS = Topic(TopicKind.CHANNEL, "news@7~ab 🙂")
@@ -207,6 +208,24 @@ async def test_what_a_failed_write_carried_for_others_is_owed_again(dsn: str) ->
 
         assert sent == [Woken(JOBS, 5)]
         await debounce.aclose()
+
+
+@pytest.mark.parametrize("is_single", [True, False])
+def test_single_rows_that_take_long_to_tell_are_signs_of_a_crowd(dsn: str, is_single: bool) -> None:
+    @jumping
+    async def check() -> None:
+        async with side(dsn) as here:
+            debounce = Debounce(lambda told: asyncio.sleep(0), spacing=0.0, lately=HOUR, crowded_for=HOUR)
+            for _ in range(SLOW_IN_A_ROW):
+                with Telling(here.wakes, debounce, [Woken(JOBS)], is_single=is_single) as texts:
+                    assert texts
+                    await skip(2 * CROWD)
+
+            with Telling(here.wakes, debounce, [Woken(JOBS)], is_single=is_single) as texts:
+                assert bool(texts) is not is_single
+            await debounce.aclose()
+
+    check()
 
 
 async def test_what_is_held_back_is_not_owed_before_it_has_landed(dsn: str) -> None:

@@ -8,11 +8,12 @@ import pytest
 from hanging import HUNG
 from hypothesis import given
 from hypothesis import strategies as st
+from jumping import jumping, skip
 
 from alkstore.engine import Topic, TopicKind
 from alkstore.errors import DatabaseError
 from alkstore.numbers import MAX_INSTANT, MIN_INSTANT
-from alkstore_pg.telling import Debounce, Woken, read_text, text_of, text_of_notify
+from alkstore_pg.telling import CROWD, SLOW_IN_A_ROW, Debounce, Woken, read_text, text_of, text_of_notify
 
 JOBS = Topic(TopicKind.QUEUE, "jobs")
 MAIL = Topic(TopicKind.QUEUE, "mail")
@@ -167,6 +168,43 @@ async def test_the_next_commit_after_the_spacing_carries_what_is_owed() -> None:
 
     await debounce.aclose()
     assert sent.told == []
+
+
+@jumping
+async def test_in_a_crowd_a_topic_that_was_told_lately_is_told_by_a_statement_of_its_own() -> None:
+    sent = Sent()
+    debounce = Debounce(sent, spacing=0.0, longest_hold=0.0, lately=HOUR, crowded_for=2 * HOUR)
+    admit(debounce, Woken(JOBS))
+    for _ in range(SLOW_IN_A_ROW):
+        debounce.took(CROWD * 2)
+
+    await skip(HOUR * 0.5)
+    assert admit(debounce, Woken(JOBS)) == (None, [])
+    assert debounce.may_wait(Woken(JOBS))
+    debounce.owe(Woken(JOBS))
+    async with asyncio.timeout(HUNG):
+        await sent.came.wait()
+    assert sent.told == [[Woken(JOBS)]]
+    await skip(HOUR * 1.1)
+    assert admit(debounce, Woken(JOBS)) == (Woken(JOBS), [])
+    await skip(HOUR * 0.2)
+    assert admit(debounce, Woken(JOBS)) == (None, [])
+
+    await skip(HOUR * 0.5)  # the crowd has gone
+    assert admit(debounce, Woken(JOBS)) == (Woken(JOBS), [])
+    assert not debounce.may_wait(Woken(JOBS))
+    await debounce.aclose()
+
+
+async def test_a_slow_commit_now_and_then_is_no_crowd() -> None:
+    debounce = Debounce(Sent(), spacing=0.0, lately=HOUR, crowded_for=HOUR)
+    for _ in range(SLOW_IN_A_ROW):
+        debounce.took(CROWD * 2)
+        debounce.took(CROWD / 2)
+
+    assert admit(debounce, Woken(JOBS)) == (Woken(JOBS), [])
+    assert admit(debounce, Woken(JOBS)) == (Woken(JOBS), [])
+    await debounce.aclose()
 
 
 async def test_what_is_ready_is_not_held_back_for_what_is_not() -> None:

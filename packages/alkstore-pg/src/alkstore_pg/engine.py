@@ -138,7 +138,7 @@ class PgEngine:
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[int]:
         woken = _queue.woken_by_jobs(jobs, self.clock.now)
         try:
-            with self.wakes.telling(woken, debounced=True) as texts:
+            with self.wakes.telling(woken, debounced=True, is_single=len(jobs) == 1) as texts:
                 return await self._writer.run(lambda on: _queue.insert(on, jobs, texts))
         finally:  # not before: a claim that came between would be the last full one for a while
             if self._marks:
@@ -196,7 +196,8 @@ class PgEngine:
         names = _stream.names_in(events)
 
         async def append(keys: Mapping[str, StreamKey]) -> Sequence[int]:
-            with self.wakes.telling(_stream.woken_by(names), debounced=True) as texts:
+            woken, is_single = _stream.woken_by(names), len(events) == 1
+            with self.wakes.telling(woken, debounced=True, is_single=is_single) as texts:
                 return await self._writer.run(lambda on: _stream.append(on, events, keys, texts))
 
         return await self._streams.making(names, append)

@@ -26,6 +26,19 @@ SPACING: Final = 0.004
 LONGEST_HOLD: Final = 0.005
 """Seconds for which a text is held back: each one holds a lock of the whole cluster through its commit."""
 
+CROWD: Final = 0.003
+"""Seconds that a commit of one row which tells takes when many stores tell: it waits for their commits, one after the other."""
+
+SLOW_IN_A_ROW: Final = 3
+"""Such commits one after another that it takes: a disk makes single ones."""
+
+CROWDED_FOR: Final = 1.0
+"""Seconds after such a commit in which a topic that was told lately is told by a statement of its own: nothing is synced for
+that, so it holds the lock for a moment only."""
+
+LATELY: Final = 0.1
+"""Seconds since a topic was told, in a crowd. What is told more rarely than that is no part of the crowd."""
+
 LAST_SEND: Final = 1.0
 """Seconds that a closing store takes to tell what it held back."""
 
@@ -88,12 +101,15 @@ class Debounce:
 
     State model. The first commit that concerns a topic tells of it at once and opens a window. What lands while it is
     open is owed, as the soonest of its instants; the first commit after SPACING carries it, or else a statement of its
-    own at LONGEST_HOLD. It is owed only from its landing on: told before, it would have others look in vain.
+    own at LONGEST_HOLD. It is owed only from its landing on: told before, it would have others look in vain. In a crowd of
+    stores windows last LATELY: commits leave it to statements of their own, which come as soon as they would else.
 
     Args:
         send: Tells of all of these in one statement.
         spacing: SPACING, in seconds.
         longest_hold: LONGEST_HOLD, in seconds.
+        lately: LATELY, in seconds.
+        crowded_for: CROWDED_FOR, in seconds.
     """
 
     def __init__(
@@ -102,17 +118,33 @@ class Debounce:
         *,
         spacing: float = SPACING,
         longest_hold: float = LONGEST_HOLD,
+        lately: float = LATELY,
+        crowded_for: float = CROWDED_FOR,
     ) -> None:
         self._send = send
         self._spacing = spacing
         self._longest_hold = longest_hold
+        self._lately = lately
+        self._crowded_for = crowded_for
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._windows: dict[Topic, tuple[float, int | None]] = {}
         self._owed: dict[Topic, int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._slow = 0
+        self._crowded_until = float("-inf")
         self._is_closed = False
+
+    def took(self, seconds: float) -> None:
+        """A commit of one row that told has taken so long."""
+        self._slow = self._slow + 1 if seconds > CROWD else 0
+        if self._slow >= SLOW_IN_A_ROW:
+            self._crowded_until = self._time() + self._crowded_for
+
+    def _window_at(self, now: float) -> float:
+        """Give the seconds that windows last."""
+        return self._lately if now < self._crowded_until else self._spacing
 
     def admit(self, woken: Woken, carried: list[Woken]) -> Woken | None:
         """Give what a commit is to tell, None if it is held back. What it tells for others is added to ``carried``.
@@ -124,7 +156,7 @@ class Debounce:
         window = self._windows.get(topic)
         if (
             window is not None
-            and now - window[0] < self._spacing
+            and now - window[0] < self._window_at(now)
             and not (at is None and window[1] is not None)
         ):
             return None
@@ -139,8 +171,8 @@ class Debounce:
 
     def may_wait(self, woken: Woken) -> bool:
         """Whether it was told so lately that a transaction need not tell of it, but may owe it once it has landed."""
-        window = self._windows.get(woken.topic)
-        if window is None or self._time() - window[0] >= self._spacing:
+        window, now = self._windows.get(woken.topic), self._time()
+        if window is None or now - window[0] >= self._window_at(now):
             return False
         return woken.at is not None or window[1] is None
 
@@ -196,8 +228,9 @@ class Debounce:
         self._windows[topic] = (now, at)
 
     def _forget_old(self, now: float) -> None:
+        kept = max(self._longest_hold, self._window_at(now))
         for topic, (opened, _) in list(_first(self._windows)):
-            if now - opened >= self._longest_hold:
+            if now - opened >= kept:
                 del self._windows[topic]
 
     def _disarm_if_idle(self) -> None:

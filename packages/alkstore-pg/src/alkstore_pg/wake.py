@@ -61,13 +61,13 @@ class Wakes:
 
     # ------------------------------------------------------------ telling
 
-    def telling(self, woken: Sequence[Woken], *, debounced: bool) -> "Telling":
+    def telling(self, woken: Sequence[Woken], *, debounced: bool, is_single: bool = False) -> "Telling":
         """Give what a write that commits by itself is to tell, as a block around it: ``with … as texts``.
 
         With ``debounced`` it may tell nothing, or for others that came before it too; so it must tell what it is given
-        whenever it lands.
+        whenever it lands. A write ``is_single`` if it is of one row: how long it takes tells of others in its way.
         """
-        return Telling(self, self._debounce if debounced else None, woken)
+        return Telling(self, self._debounce if debounced else None, woken, is_single=is_single)
 
     def texts_within(self, woken: Sequence[Woken]) -> list[str]:
         """Give what a commit of this store's tells; `landed` is for after it."""
@@ -223,12 +223,16 @@ class Wakes:
 class Telling:
     """A write that commits by itself, and who hears of it: ours at its end, others by the texts that it carries."""
 
-    __slots__ = ("_carried", "_debounce", "_held", "_wakes", "_woken")
+    __slots__ = ("_began", "_carried", "_debounce", "_held", "_is_single", "_wakes", "_woken")
 
-    def __init__(self, wakes: Wakes, debounce: Debounce | None, woken: Sequence[Woken]) -> None:
+    def __init__(
+        self, wakes: Wakes, debounce: Debounce | None, woken: Sequence[Woken], *, is_single: bool = False
+    ) -> None:
         self._wakes = wakes
         self._debounce = debounce
         self._woken = woken
+        self._is_single = is_single
+        self._began: float | None = None
         self._held: list[Woken] = []
         self._carried: list[Woken] = []
 
@@ -243,6 +247,8 @@ class Telling:
                 self._held.append(each)
             else:
                 texts.append(text_of(told, self._wakes._suffix))
+        if texts and self._is_single:
+            self._began = asyncio.get_running_loop().time()
         return texts
 
     def __exit__(
@@ -253,6 +259,8 @@ class Telling:
                 self._owe(each)
             if not getattr(error, "outcome_unknown", True):
                 return
+        elif self._began is not None and self._debounce is not None:
+            self._debounce.took(asyncio.get_running_loop().time() - self._began)
         # After a failure too: nobody minds a look too many.
         for each in self._held:
             self._owe(each)
