@@ -123,15 +123,12 @@ class PgEngine:
         return TRAITS
 
     async def _write(
-        self,
-        link: Link | Pool,
-        operation: Callable[[Session, Sequence[str]], Awaitable[T]],
-        woken: Sequence[Woken] = (),
+        self, operation: Callable[[Session, Sequence[str]], Awaitable[T]], woken: Sequence[Woken]
     ) -> T:
-        """Run an operation that commits by itself and tells other processes in the same statement whom it concerns."""
-        # What goes to the pool is rare, and some of it finds nothing to do and so tells nothing.
-        with self.wakes.telling(woken, debounced=link is self._writer) as texts:
-            return await link.run(lambda on: operation(on, texts))
+        """Run a rare operation that commits by itself and tells other processes in the same statement whom it concerns."""
+        # Not debounced: some find nothing to do and so tell nothing.
+        with self.wakes.telling(woken, debounced=False) as texts:
+            return await self._pool.run(lambda on: operation(on, texts))
 
     # ------------------------------------------------------------ jobs
 
@@ -257,9 +254,7 @@ class PgEngine:
     async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
         renew = partial(_lock.renew, name=name, fence=fence, ttl=ttl, patience=self._patience)
         learn, begun = self.clock.learn, partial(_lock.renewed_at, ttl=ttl)
-        return await self._write(
-            self._pool, lambda on, texts: learn(renew(on, texts=texts), begun), _lock.woken_by(name)
-        )
+        return await self._write(lambda on, texts: learn(renew(on, texts=texts), begun), _lock.woken_by(name))
 
     async def list_locks(self) -> Sequence[LockRecord]:
         return await self._reads.run(_lock.held, reads=True)
@@ -268,25 +263,16 @@ class PgEngine:
 
     async def put_schedule(self, rule: NewSchedule) -> ScheduleRecord:
         return await self._write(
-            self._pool,
-            lambda on, texts: _schedule.put(on, rule, texts, self._patience),
-            _schedule.CHANGED,
+            lambda on, texts: _schedule.put(on, rule, texts, self._patience), _schedule.CHANGED
         )
 
     async def delete_schedule(self, name: str) -> bool:
         return await self._write(
-            self._pool,
-            lambda on, texts: _schedule.delete(on, name, texts, self._patience),
-            _schedule.CHANGED,
+            lambda on, texts: _schedule.delete(on, name, texts, self._patience), _schedule.CHANGED
         )
 
     async def fire_schedules(self, lease: tuple[str, int] | None) -> Fired:
-        return await _schedule.fire(lease, self._pool, self._write_fires, self._patience)
-
-    async def _write_fires(
-        self, operation: Callable[[Session, Sequence[str]], Awaitable[T]], woken: Sequence[Woken]
-    ) -> T:
-        return await self._write(self._pool, operation, woken)
+        return await _schedule.fire(lease, self._pool, self._write, self._patience)
 
     async def list_schedules(self) -> Sequence[ScheduleRecord]:
         return await self._reads.run(_schedule.all, reads=True)
