@@ -28,11 +28,11 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
         yield store
 
 
-def refusal(kind: str, how: str = "FAIL", temp: str = "") -> str:
+def refusal(kind: str, how: str = "FAIL", temp: str = "", table: str = "alkstore_job") -> str:
     """Give what makes a trigger that refuses whatever holds a 3."""
     row = "OLD" if "DELETE" in kind else "NEW"
     return (
-        f"CREATE {temp} TRIGGER guard {kind} ON alkstore_job WHEN {row}.payload = CAST('3' AS BLOB) "
+        f"CREATE {temp} TRIGGER guard {kind} ON {table} WHEN {row}.payload = CAST('3' AS BLOB) "
         f"BEGIN SELECT RAISE({how}, 'no threes'); END"
     )
 
@@ -60,6 +60,20 @@ async def test_a_batch_with_a_row_that_is_refused_leaves_none(
 
     await store.queue("q").enqueue_batch([5, 6])
     assert jobs(path) == [b"5", b"6"]
+
+
+@pytest.mark.parametrize("temp", ["", "TEMP"])
+async def test_a_trigger_is_known_whatever_the_case_that_its_author_wrote_our_table_in(
+    store: SqliteStore, path: Path, temp: str
+) -> None:
+    async with store.begin_tx() as tx:
+        await tx.connection.execute_fetchall(refusal("AFTER INSERT", temp=temp, table="ALKSTORE_JOB"))
+
+    for _ in range(3):  # the first one is right by luck: it is compiled with the trigger
+        with pytest.raises(DatabaseError, match="no threes"):
+            await store.queue("q").enqueue_batch([1, 2, 3, 4])
+
+    assert jobs(path) == []
 
 
 async def test_a_job_that_is_refused_when_it_is_there_is_not_there(store: SqliteStore, path: Path) -> None:
@@ -175,6 +189,28 @@ def test_a_trigger_that_is_gone_is_forgotten(connection: Connection) -> None:
     connection.execute("DROP TRIGGER guard")
 
     assert (with_it, connection.commits_each()) == (False, True)
+
+
+def test_rows_of_the_callers_own_kind_are_not_in_the_way_of_the_look_for_triggers(
+    connection: Connection,
+) -> None:
+    def by_name(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> dict[str, object]:
+        return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+    connection.row_factory = by_name
+    write_mine(connection)
+
+    assert connection.commits_each()
+
+
+def test_a_look_that_is_refused_leaves_it_to_a_transaction(connection: Connection) -> None:
+    def forbid(action: int, table: object, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if table == "sqlite_master" else sqlite3.SQLITE_OK
+
+    write_mine(connection)
+    connection.set_authorizer(forbid)
+
+    assert not connection.commits_each()
 
 
 def test_an_authorizer_of_the_applications_is_asked_too(connection: Connection) -> None:

@@ -12,7 +12,10 @@ from jobs import new_job
 from alkstore.engine import Cancel, JobFilter, JobState, NewEvent, NewWake
 from alkstore.errors import Closed, DatabaseError
 from alkstore.testing import ManualClock
+from alkstore_sqlite import queue
+from alkstore_sqlite.connection import Connection, Wait
 from alkstore_sqlite.engine import SqliteEngine
+from alkstore_sqlite.hop import Hop, Work
 from alkstore_sqlite.link import CLOSE_LIMIT
 from alkstore_sqlite.writer import MOST_A_HOP
 
@@ -398,3 +401,16 @@ async def test_a_claim_that_is_cancelled_in_any_turn_is_given_or_given_back(path
 
             (job,) = await engine.find_jobs(queue, JobFilter())
             assert (job.state is JobState.PENDING) == claiming.cancelled(), turns
+
+
+async def test_a_single_statement_behind_the_end_of_its_connection_is_told_and_ends() -> None:
+    connection = sqlite3.connect(":memory:", factory=Connection, isolation_level=None)
+    connection.close()
+    work = Work(lambda _: queue.sweep("q", 0), is_single=True)
+    hop = Hop((work,), "a.db", ManualClock(), Wait(1))
+
+    hop.run(connection)
+
+    told = []
+    hop.leave_to(lambda: told.append(work.error))
+    assert [type(error) for error in told] == [DatabaseError]

@@ -91,12 +91,18 @@ class Hop(Errand):
 
     def run(self, connection: Connection) -> None:
         work = self._works[0]
-        if not (work.is_single and len(self._works) == 1 and connection.commits_each()):
+        if work.is_single and len(self._works) == 1 and self._do_alone(connection, work):
+            self.finish()
+        else:
             super().run(connection)
-            return
-        # One statement, which answers a number. Of Python as little as can be: in this thread it costs twice as much, since
-        # what it touches comes from another processor and goes back there.
+
+    def _do_alone(self, connection: Connection, work: Work[Any]) -> bool:
+        """Do what is one statement, which commits by itself; False if it cannot now, and nothing was done."""
+        # Of Python as little as can be: in this thread it costs twice as much, since what it touches comes from another
+        # processor and goes back there.
         try:
+            if not connection.commits_each():
+                return False
             connection.check_place()
             self._is_committing = connection.is_alone = True
             now, operation = self._clock.now(), work.operation
@@ -105,16 +111,16 @@ class Hop(Errand):
             else:
                 work._result, work.woken = perform(connection, operation(now))
         except sqlite3.DatabaseError as error:
-            # Nothing was done: wait for the lock, and read the clock again; or have undone what a trigger leaves.
+            # Wait for the lock, and read the clock again; or have undone what a trigger leaves.
             if is_busy(error) or is_refused(error):
-                self._is_committing = connection.is_alone = False
-                super().run(connection)
-                return
+                self._is_committing = False
+                return False
             self.failed(error)
         except Exception as error:  # as any errand's
             self.failed(error)
-        connection.is_alone = False
-        self.finish()
+        finally:
+            connection.is_alone = False
+        return True
 
     def work(self, connection: Connection) -> None:
         self._since = self._works[0].since or time.monotonic()

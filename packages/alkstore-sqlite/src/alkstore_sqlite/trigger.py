@@ -14,11 +14,12 @@ __all__ = ["Heedful"]
 
 ON_OURS: Final = """
 SELECT EXISTS (
-    SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name GLOB 'alkstore_*'
+    SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND LOWER(tbl_name) GLOB 'alkstore_*'
     UNION ALL
-    SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' AND tbl_name GLOB 'alkstore_*'
+    SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' AND LOWER(tbl_name) GLOB 'alkstore_*'
 )
 """
+"""A trigger's table is called as its author called it. LIKE would leave it to a PRAGMA of his whether that is the same."""
 
 
 class Heedful(sqlite3.Connection):
@@ -49,8 +50,13 @@ class Heedful(sqlite3.Connection):
         if not self._saw_trigger:
             return False
         # What was seen may be the application's on a table of its own, or a view: then it is forgotten.
-        self._saw_trigger = bool(self.execute(ON_OURS).fetchone()[0])
-        return self._saw_trigger
+        cursor = self.cursor()
+        cursor.row_factory = None  # whatever the caller of a transaction has left on the connection
+        try:
+            ((self._saw_trigger,),) = cursor.execute(ON_OURS)
+        except sqlite3.Error:
+            return True  # locked, or refused: who does not know begins a transaction, which waits for it, or tells
+        return bool(self._saw_trigger)
 
     def _look(self, *arguments: Any) -> int:
         answer = sqlite3.SQLITE_OK if self._authorizer is None else self._authorizer(*arguments)
