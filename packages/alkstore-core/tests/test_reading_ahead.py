@@ -185,3 +185,35 @@ async def test_a_receiver_that_closes_ends_what_it_reads_ahead(store: Store, ser
 
     assert asyncio.all_tasks() < before
     assert await events.recv_page() == []
+
+
+@pytest.mark.parametrize("error", [None, DatabaseError("server gone")])
+async def test_who_closes_a_receiver_that_waits_for_the_next_page_has_nothing_more_read(
+    store: Store, server: Server, error: DatabaseError | None
+) -> None:
+    await publish(store, PAGE + 10)
+    async with store.stream("orders").subscribe(after=0) as events:
+        await first_page(events, server)
+        waiting = asyncio.ensure_future(events.recv())
+        await turn()
+        server.error = error
+
+        await events.aclose()
+
+        server.gate.set()
+        assert await waiting is None
+        assert server.reads == [0, PAGE]
+
+
+async def test_a_read_that_fails_after_the_close_is_no_news(store: Store, server: Server) -> None:
+    await publish(store, 1)
+    async with store.stream("orders").subscribe(after=0) as events:
+        server.gate.clear()
+        waiting = asyncio.ensure_future(events.recv())
+        await turn()
+        server.error = DatabaseError("server gone")
+
+        await events.aclose()
+
+        server.gate.set()
+        assert await waiting is None

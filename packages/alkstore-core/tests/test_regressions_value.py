@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from unittest.mock import ANY
 
+import msgspec
 import pytest
 
 import alkstore
@@ -34,6 +35,19 @@ async def test_the_repr_of_a_value_shows_its_instants_whole_and_cuts_its_payload
     assert job is not None
     assert f"run_at={job.run_at!r}, attempts" in repr(job)
     assert len(repr(job)) < 400
+
+
+async def test_a_value_is_shown_by_rich_as_by_itself_and_not_encoded_by_msgspec() -> None:
+    async with MemStore() as store:
+        await store.queue("q").enqueue("x" * 1_000)
+
+        job = await store.queue("q").claim_one()
+
+    assert job is not None
+    shown = ", ".join(f"{name}={value!r}" for name, value in job.job.__rich_repr__())
+    assert f"Job({shown})" == repr(job.job)
+    with pytest.raises(TypeError, match="unsupported"):
+        msgspec.json.encode(job.job)
 
 
 async def test_a_value_is_copied_and_pickled_whole() -> None:

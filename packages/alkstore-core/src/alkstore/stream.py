@@ -364,12 +364,14 @@ class EventReceiver(Receiver):
 
     async def _read(self) -> None:
         records = () if self._ahead is None else await self._read_before(self._ahead)
-        was_ahead = bool(records)
-        if not was_ahead:
+        if not (was_ahead := bool(records)) and not self._is_ended:
             try:
                 records = await self._stream._read(self._after, PAGE)
             except Closed:
                 self._end()
+            except DatabaseError:
+                if not self._is_ended:  # it is nothing to who has closed it
+                    raise
         if self._is_ended:  # closed meanwhile: what came in after that is dropped as well
             return
         self._is_full = len(records) >= PAGE

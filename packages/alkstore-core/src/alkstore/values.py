@@ -53,20 +53,29 @@ def _span(microseconds: int | None) -> timedelta | None:
 
 # A struct, for its constructor: a page of events is made in one call of C, at a sixth of what a Python __init__ costs. What a
 # value holds never leads back to it, so the collector need not look at it either.
-class _Value(msgspec.Struct, frozen=True, gc=False):
+class _Value(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Equality, hash and pickle by what it holds; no attribute can be set or added."""
 
     _shown: ClassVar[tuple[str, ...]]
+    _sealed: type = object
+    """What msgspec cannot encode: else a web framework would send the record as it is, with the token of the claim."""
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is read-only, cannot set {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} is read-only, cannot delete {name!r}")
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        # A struct's own shows what it holds, payloads whole.
+        return [(name, _Shown(_short(getattr(self, name)))) for name in self._shown]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={_short(getattr(self, name))}" for name in self._shown)
         return f"{type(self).__name__}({shown})"
+
+
+class _Shown(str):
+    """A text that is shown as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _short(value: object) -> str:
