@@ -1,6 +1,7 @@
 """Faults that were found in claims and their handles, and stay found."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -8,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from alkstore import HandleConsumed, InsideTransaction, InvalidArgument, StopToken, Store
+from alkstore.claiming import Want
 from alkstore.clock import SystemClock
-from alkstore.engine import Engine, Settle, Traits
+from alkstore.engine import Claimed, Engine, Settle, Traits
 from alkstore.numbers import MAX_INT64
 from alkstore.testing import ManualClock
 from alkstore_mem import MemStore
@@ -27,6 +29,10 @@ class SlowEngine(MemEngine):
     @property
     def traits(self) -> Traits:
         return replace(super().traits, batches=True)
+
+    async def claim_jobs(self, queue: str, worker_ids: Sequence[str]) -> Claimed:
+        await asyncio.sleep(0)  # time for others to ask
+        return await super().claim_jobs(queue, worker_ids)
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
         self.is_settling.set()
@@ -218,3 +224,21 @@ async def test_a_hold_leaves_a_longer_heartbeat_of_its_block_alone() -> None:
         job = await queue.get_job(handle.job.id)
         assert job is not None
         assert job.deadline == clock.datetime + timedelta(seconds=30)
+
+
+async def test_who_claims_again_and_again_leaves_nothing_of_what_was_answered_in_memory() -> None:
+    kept: list[int] = []
+
+    async def drain(store: SlowStore) -> None:
+        loop = asyncio.get_running_loop()
+        # So many that each has a claim of his own: others always stand in line.
+        while await store.queue("q").claim_batch(50):
+            wants = [each for each in gc.get_objects() if isinstance(each, Want)]
+            kept.append(sum(want.future.get_loop() is loop for want in wants))
+
+    async with SlowStore() as store:
+        await store.queue("q").enqueue_batch(range(2_000))
+        await asyncio.gather(*(drain(store) for _ in range(3)))
+
+    assert len(kept) == 40
+    assert max(kept) <= 6  # those that wait, and those that were answered just now

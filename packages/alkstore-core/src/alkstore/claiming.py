@@ -164,7 +164,7 @@ class ClaimPump:
         await self._hand_over(wants, list(claimed.jobs))
         if len(claimed.jobs) == len(worker_ids):
             self._has_news = True  # there may be more, for those further behind
-            self._impatient += impatient
+            self._impatient += [want for want in impatient if not want.future.done()]
         else:
             # Not those who came meanwhile: what was committed before they asked may be too new for this claim.
             for want in impatient:
