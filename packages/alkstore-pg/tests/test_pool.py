@@ -268,3 +268,28 @@ async def test_the_end_ends_who_waits_for_a_connection(dsn: str) -> None:
     pool.take_back(held, reset=True)
     with pytest.raises(asyncpg.InterfaceError):
         await held.connection.fetch("SELECT 1")
+
+
+async def test_a_read_that_the_end_cut_off_is_not_made_again_on_a_connection_that_was_free(dsn: str) -> None:
+    pool = opened(dsn)
+    barrier = asyncio.Barrier(2)
+    attempts = []
+
+    async def meet(_: Session) -> None:
+        await barrier.wait()
+
+    async def read(on: Session) -> None:
+        attempts.append(on)
+        await on.fetch("SELECT pg_sleep(3600)")
+
+    async with asyncio.timeout(HUNG):
+        await asyncio.gather(pool.run(meet), pool.run(meet))
+        reading = asyncio.ensure_future(pool.run(read, reads=True))
+        while not attempts:  # noqa: ASYNC110  # the pool tells nobody
+            await asyncio.sleep(0)
+
+        await pool.close()
+
+        with pytest.raises(Closed):
+            await reading
+    assert len(attempts) == 1

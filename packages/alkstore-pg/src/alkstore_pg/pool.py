@@ -152,8 +152,8 @@ class Pool:
     # ------------------------------------------------------------ places
 
     def _take_idle(self) -> DriverSession | None:
-        """Take the one that was used last, if any is there."""
-        while self._idle:
+        """Take the one that was used last, if any is there: none once the pool is closed, which ends those that are busy now."""
+        while self._idle and not self._ending.is_reached:
             session, _ = self._idle.popitem()
             if not session.connection.is_closed():
                 self._busy.add(session)
@@ -308,5 +308,5 @@ class Pool:
             self.watchdog.close()
             if self._timer is not None:
                 self._timer.cancel()
-        if self._tasks:
+        while self._tasks:  # one that ends may begin another: what its caller has left is undone
             await asyncio.wait(self._tasks)
