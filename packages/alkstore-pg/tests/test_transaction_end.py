@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hanging import HUNG
 from pg_engines import Outsider, driver_of, event, free_connections, job, opened, outside, until
 
-from alkstore.engine import EngineTransaction
+from alkstore.engine import EngineTransaction, Signal, Topic, TopicKind
 from alkstore.errors import Closed, DatabaseError
 from alkstore_pg import PgStore
 from alkstore_pg.engine import PgEngine
@@ -36,13 +37,39 @@ async def outsider(dsn: str, engine: PgEngine) -> AsyncIterator[Outsider]:
 async def blocked(engine: PgEngine, tx: EngineTransaction, outsider: Outsider) -> "asyncio.Task[Any]":
     """Begin an operation that waits for a position that another transaction holds."""
     task = asyncio.ensure_future(tx.read_offset("s", "c", hold=True))
+    await until_waiting(outsider)
+    return task
 
+
+async def until_waiting(outsider: Outsider) -> None:
     async def waits() -> bool:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         return bool(await outsider.connection.fetchval(sql))
 
     await until(waits)
+
+
+async def committing(tx: EngineTransaction, outsider: Outsider) -> "asyncio.Task[None]":
+    """Begin a commit that ends when the outsider unlocks 7: deferred triggers run in the COMMIT."""
+    await outsider.connection.execute("""
+        CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON business DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait();
+        SELECT pg_advisory_lock(7)
+    """)
+    await driver_of(tx).execute("INSERT INTO business VALUES ('a', 'b')")
+    task = asyncio.ensure_future(tx.commit())
+    await until_waiting(outsider)
     return task
+
+
+async def backends(engine: PgEngine) -> set[int]:
+    """Which serve what the pool can lend."""
+    lent = [await engine._pool.lend() for _ in range(4)]
+    for on in lent:
+        engine._pool.take_back(on)
+    return {on.connection.get_server_pid() for on in lent}
 
 
 async def test_a_cancelled_operation_frees_everything_at_the_rollback(
@@ -99,6 +126,32 @@ async def test_a_cancelled_commit_lands_whole_and_gives_its_connection_back(
 
     assert await free_connections(engine) == 4
     assert set(await outsider.jobs()) <= {b"1"}
+
+
+@pytest.mark.parametrize("rolls_back", [False, True])
+async def test_a_commit_that_is_cancelled_on_its_way_lands_and_wakes_whom_it_concerns(
+    engine: PgEngine, outsider: Outsider, rolls_back: bool
+) -> None:
+    watch = await engine.watch(Topic(TopicKind.QUEUE, "q"))
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    backend = driver_of(tx).get_server_pid()
+    task = await committing(tx, outsider)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    tx.abandon()
+    undoing = asyncio.ensure_future(tx.rollback() if rolls_back else asyncio.sleep(0))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert undoing.done() is not rolls_back
+    assert await outsider.connection.fetchval("SELECT pg_advisory_unlock(7)")
+
+    async with asyncio.timeout(HUNG):
+        await undoing
+        assert await watch.wait() is Signal.WOKEN
+        assert backend in await backends(engine)
+    assert await outsider.jobs() == [b"1"]
 
 
 @pytest.mark.parametrize("thread", [False, True])

@@ -137,7 +137,9 @@ class PgTransaction(Operations):
         self._driver = self._connection.transaction(isolation="read_committed")
         self._loop = asyncio.get_running_loop()
         self._is_over = False
+        self._is_landing = False
         self._is_freed = False
+        self._ended = asyncio.Event()
         self._loan: Loan | None = None
         self._is_cut = False
         self._is_undone = False
@@ -260,7 +262,7 @@ class PgTransaction(Operations):
 
     async def commit(self) -> None:
         self._enter()
-        self._is_over = True
+        self._is_over = self._is_landing = True
         await self._engine._pool.kept(self._commit())
 
     async def _commit(self) -> None:
@@ -279,7 +281,10 @@ class PgTransaction(Operations):
             may_have_landed = made.outcome_unknown
             raise made from error
         finally:
-            await self._free(is_broken=False, has_landed=may_have_landed)
+            try:
+                await self._free(is_broken=False, has_landed=may_have_landed)
+            finally:
+                self._ended.set()
 
     def _was_lost(self) -> DatabaseError:
         if self._loan is None:
@@ -294,7 +299,9 @@ class PgTransaction(Operations):
         return error
 
     async def rollback(self) -> None:
-        if not self._is_freed:
+        if self._is_landing:
+            await self._ended.wait()
+        elif not self._is_freed:
             await self._alone(self._undo())
 
     def abandon(self) -> None:
@@ -305,7 +312,8 @@ class PgTransaction(Operations):
                 self._loop.call_soon_threadsafe(self._let_go)
 
     def _let_go(self) -> None:
-        if not self._is_freed:
+        # A commit goes on though its caller was cancelled, knows whether it has landed, and frees in any case.
+        if not self._is_freed and not self._is_landing:
             _ = self._engine._pool.spawn(self._undo())
 
     async def _undo(self) -> None:
