@@ -204,6 +204,22 @@ async def test_the_stores_close_ends_an_operation_that_waits(
     await holder.rollback()
 
 
+async def test_two_rollbacks_at_once_cut_an_operation_off_once(engine: PgEngine, outsider: Outsider) -> None:
+    holder = await engine.begin()
+    await holder.read_offset("s", "c", hold=True)
+    tx = await engine.begin()
+    task = await blocked(engine, tx, outsider)
+
+    async with asyncio.timeout(HUNG):
+        await asyncio.gather(tx.rollback(), tx.rollback())
+
+    with pytest.raises(Closed):
+        await task
+    assert task.cancelling() == 0
+    await holder.rollback()
+    assert await free_connections(engine) == 4
+
+
 async def test_a_store_that_closes_rolls_back_what_is_open(dsn: str) -> None:
     async with outside(dsn) as outsider:
         store = await PgStore(dsn)

@@ -141,11 +141,10 @@ class PgTransaction(Operations):
         self._is_freed = False
         self._ended = asyncio.Event()
         self._loan: Loan | None = None
-        self._is_cut = False
         self._is_undone = False
         self._has_run = False
         self._inside: asyncio.Task[object] | None = None
-        self._left: asyncio.Future[None] | None = None
+        self._left: asyncio.Event | None = None
         self._woken: list[Woken] = []
         self._told: list[Woken] = []
         self._waiting: list[Woken] = []
@@ -228,13 +227,13 @@ class PgTransaction(Operations):
             return await self._watched(operation(self._session))
         except asyncio.CancelledError:
             # As asyncio.timeout() does it: cancelled by `_undo` alone if nothing is left after taking its part back.
-            if self._is_cut and task is not None and task.uncancel() <= 0:
+            if self._left is not None and task is not None and task.uncancel() <= 0:
                 raise Closed("transaction") from None
             raise
         finally:
             self._inside = None
-            if self._left is not None and not self._left.done():
-                self._left.set_result(None)
+            if self._left is not None:
+                self._left.set()
 
     async def _watched(self, work: Awaitable[T]) -> T:
         """Await the server, and no longer than it is given."""
@@ -319,11 +318,11 @@ class PgTransaction(Operations):
     async def _undo(self) -> None:
         self._is_over = True
         if self._inside is not None:
-            self._is_cut = True
-            self._left = self._loop.create_future()
-            # The driver then has the server cancel the statement, which may wait for a row for a long time yet.
-            self._inside.cancel()
-            await self._left
+            if self._left is None:  # a second cancellation would be taken back by nobody
+                self._left = asyncio.Event()
+                # The driver then has the server cancel the statement, which may wait for a row for a long time yet.
+                self._inside.cancel()
+            await self._left.wait()
         await self._free(is_broken=False)
 
     async def _free(self, *, is_broken: bool, has_landed: bool = False) -> None:
