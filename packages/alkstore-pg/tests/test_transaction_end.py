@@ -310,3 +310,28 @@ async def test_a_beginning_on_a_connection_that_died_meanwhile_takes_another(
         await outsider.connection.execute(f"SELECT pg_terminate_backend({pid})")
         tx = await engine.begin()
         await tx.rollback()
+
+
+async def test_a_beginning_on_a_connection_that_dies_as_it_is_handed_over_takes_another(dsn: str) -> None:
+    async with opened(dsn, pool_size=2) as engine, asyncio.timeout(HUNG):
+        pool, barrier, over = engine._pool, asyncio.Barrier(3), asyncio.Event()
+
+        async def occupy(_: object) -> None:
+            await barrier.wait()
+            await over.wait()
+
+        lent = await pool.lend()
+        others = [asyncio.ensure_future(pool.run(occupy)) for _ in range(2)]
+        await barrier.wait()
+        beginning = asyncio.ensure_future(engine.begin())
+        await asyncio.sleep(0)
+        assert not beginning.done()
+        pool.take_back(lent)
+        lent.connection.terminate()
+
+        tx = await beginning
+        assert len(await tx.insert_jobs([job()])) == 1
+        await tx.rollback()
+        over.set()
+        await asyncio.gather(*others)
+        assert await free_connections(engine) == 2

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
+from asyncpg.transaction import Transaction
 
 from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
 from alkstore.errors import Closed, DatabaseError, InvalidArgument
@@ -133,8 +134,7 @@ class PgTransaction(Operations):
         self._isolation = "read committed"
         self._session = session
         self._connection = session.connection
-        # The driver's own kind, so that the caller's `connection.transaction()` is a savepoint in it.
-        self._driver = self._connection.transaction(isolation="read_committed")
+        self._driver: Transaction
         self._loop = asyncio.get_running_loop()
         self._is_over = False
         self._is_landing = False
@@ -172,6 +172,9 @@ class PgTransaction(Operations):
 
     async def _start(self) -> None:
         try:
+            # The driver's own kind, so that the caller's `connection.transaction()` is a savepoint in it. It raises if the
+            # connection was lost since it was handed over.
+            self._driver = self._connection.transaction(isolation="read_committed")
             await self._watched(self._driver.start())
         except BaseException:
             await self._free(is_broken=True)
