@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
 import pytest
 from hanging import HUNG
 from pg_engines import Outsider, driver_of, event, free_connections, job, opened, outside, until
@@ -218,6 +220,23 @@ async def test_two_rollbacks_at_once_cut_an_operation_off_once(engine: PgEngine,
     assert task.cancelling() == 0
     await holder.rollback()
     assert await free_connections(engine) == 4
+
+
+async def test_a_listener_that_was_left_costs_no_connection_where_warnings_are_errors(
+    engine: PgEngine,
+) -> None:
+    watch = await engine.watch(Topic(TopicKind.QUEUE, "q"))
+    tx = await engine.begin()
+    await tx.insert_jobs([job()])
+    await driver_of(tx).add_listener("c", print)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", asyncpg.InterfaceWarning)
+        with pytest.raises(asyncpg.InterfaceWarning):
+            await tx.commit()
+
+    async with asyncio.timeout(HUNG):
+        assert await watch.wait() is Signal.WOKEN
+        assert await free_connections(engine) == 4
 
 
 async def test_a_store_that_closes_rolls_back_what_is_open(dsn: str) -> None:

@@ -340,10 +340,12 @@ class PgTransaction(Operations):
             connection, loan = self._connection, self._loan
             if is_broken:
                 connection.terminate()
-            if loan is not None:
-                loan.end()
-            self._tell(has_landed=has_landed)
-            self._engine._pool.take_back(self._session, reset=loan is not None)
+            try:
+                if loan is not None:
+                    loan.end()  # it warns of listeners that were left, and a warning may be an error
+            finally:
+                self._tell(has_landed=has_landed)
+                self._engine._pool.take_back(self._session, reset=loan is not None)
 
     async def _roll_back(self) -> bool:
         """Roll back; True if the caller's own SQL had ended it before, and perhaps landed it."""
