@@ -226,6 +226,10 @@ async def test_a_hold_leaves_a_longer_heartbeat_of_its_block_alone() -> None:
         assert job.deadline == clock.datetime + timedelta(seconds=30)
 
 
+def is_of(thing: object, loop: asyncio.AbstractEventLoop) -> bool:
+    return isinstance(thing, Want) and thing.future.get_loop() is loop
+
+
 async def test_who_claims_again_and_again_leaves_nothing_of_what_was_answered_in_memory() -> None:
     kept: list[int] = []
 
@@ -233,8 +237,7 @@ async def test_who_claims_again_and_again_leaves_nothing_of_what_was_answered_in
         loop = asyncio.get_running_loop()
         # So many that each has a claim of his own: others always stand in line.
         while await store.queue("q").claim_batch(50):
-            wants = [each for each in gc.get_objects() if isinstance(each, Want)]
-            kept.append(sum(want.future.get_loop() is loop for want in wants))
+            kept.append(sum(is_of(each, loop) for each in gc.get_objects()))
 
     async with SlowStore() as store:
         await store.queue("q").enqueue_batch(range(2_000))
