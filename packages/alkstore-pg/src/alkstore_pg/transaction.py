@@ -1,8 +1,9 @@
 """Transactions: a connection of the pool is theirs alone until they end.
 
 State model. *Open*: operations ride it. *Over*: none does any more, because it was committed, rolled back or abandoned,
-because the caller's own SQL ended it, or because a statement failed, which PostgreSQL lets nothing follow. *Freed*: its
-connection is on its way back to the pool, in a task that no cancellation of a caller reaches.
+because the caller's own SQL ended it, or because a statement failed, which PostgreSQL lets nothing follow. *Landing*: over,
+and its commit has begun, which alone frees it then. *Freed*: its connection is on its way back to the pool, in a task that no
+cancellation of a caller reaches.
 """
 
 import asyncio
