@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from alkstore.clock import Clock
-from alkstore.errors import AlkstoreError
+from alkstore.errors import AlkstoreError, DatabaseError
 from alkstore_sqlite.connection import (
     Change,
     Connection,
@@ -143,6 +143,9 @@ class Hop(Errand):
         try:
             if len(works) == 1:
                 work = works[0]
+                if self._heir is not None and work.undo is not None:
+                    # What it takes now would only be given back, and meanwhile be missed by whoever asks for it next.
+                    raise DatabaseError("its caller has gone before it got the write lock; nothing was done")
                 work.began = began
                 work._result, work.woken = perform(connection, work.operation(now))
             else:
