@@ -309,7 +309,9 @@ async def free(engine: SqliteEngine) -> None:
     assert (job.state, job.attempts, job.worker_id) == (JobState.PENDING, 0, None)
 
 
-async def test_a_claim_that_is_cancelled_while_it_waits_for_another_process_claims_nothing(path: Path) -> None:
+async def test_a_claim_that_is_cancelled_while_it_waits_for_another_process_claims_nothing(
+    path: Path,
+) -> None:
     async with opened(path) as engine:
         await insert(engine)
         before = commits(path)
