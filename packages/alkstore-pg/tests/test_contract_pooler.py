@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Iterator
 
 import asyncpg
@@ -58,3 +59,23 @@ def test_a_restarted_pooler_is_found_at_the_same_address(server: Server) -> None
         version = execute(pooler.dsn("pgbouncer"), "SHOW VERSION") if pooler.version >= (1, 21) else None
 
     assert version is None or "PgBouncer" in version[0][0]
+
+
+@pytest.mark.parametrize("loss", ["its process", "its folder", "both"])
+def test_a_pooler_that_was_lost_is_there_again_at_the_same_address(
+    server: Server, loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pooler.start(server) as pooler:
+        if loss != "its folder":
+            assert pooler._process is not None
+            pooler._process.kill()
+            pooler._process.wait()
+        if loss != "its process":
+            shutil.rmtree(pooler._folder)
+
+        answers = pooler.revive(), pooler.revive()
+
+        assert execute(pooler.dsn("postgres"), "SELECT 1")[0][0] == 1
+        assert execute(pooler.dsn("postgres", tcp=True), "SELECT 1")[0][0] == 1
+    assert answers == (True, False)
+    assert "pgbouncer had ended" in caplog.text

@@ -198,24 +198,23 @@ class PgColumn:
             stack.callback(outsider.close)
             outsider.furnish()
             outsider.search(self._kind.search_path)
-            place = self._place(server, database, stack)
+            place, pooler = self._place(server, database, stack)
             # Another's server may want a password, or TLS.
             sessions = Sessions(place.direct) if server.can_restart else None
             if sessions is not None:
                 stack.callback(sessions.close)
-            backend = _Backend(place, server, outsider, sessions)
+            backend = _Backend(place, server, outsider, sessions, pooler)
             await backend.make()
             yield backend
 
-    def _place(self, server: Server, database: str, stack: AsyncExitStack) -> Place:
+    def _place(self, server: Server, database: str, stack: AsyncExitStack) -> tuple[Place, Pooler | None]:
         kind, direct = self._kind, server.dsn_of(database)
         if not kind.is_pooled:
-            return Place(direct, direct, kind.schema, dict(kind.options), kind.engine)
+            return Place(direct, direct, kind.schema, dict(kind.options), kind.engine), None
         pooler = Pooler.start(server, default_pool_size=ROOM_FOR_ALL, settings=QUICK_AGAIN)
         stack.enter_context(pooler)
-        return Place(
-            pooler.dsn(database), direct, kind.schema, {**kind.options, "listener_dsn": direct}, kind.engine
-        )
+        options = {**kind.options, "listener_dsn": direct}
+        return Place(pooler.dsn(database), direct, kind.schema, options, kind.engine), pooler
 
 
 def _version() -> int | None:
@@ -236,8 +235,16 @@ class _Founder(PgStore):
 class _Backend:
     """A database whose schema is emptied between the cases, and made anew where one of them has spoilt it."""
 
-    def __init__(self, place: Place, server: Server, outsider: Outsider, sessions: Sessions | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        server: Server,
+        outsider: Outsider,
+        sessions: Sessions | None,
+        pooler: Pooler | None,
+    ) -> None:
         self._place = place
+        self._pooler = pooler
         self._server = server
         self._outsider = outsider
         self._sessions = sessions
@@ -254,6 +261,8 @@ class _Backend:
 
     @asynccontextmanager
     async def scope(self, case: str) -> AsyncIterator[StoreFactory]:
+        if self._pooler is not None:
+            await asyncio.to_thread(self._pooler.revive)
         await self._clear()
         factory = PgFactory(self._place, case, self._outsider, self._server, self._sessions)
         try:

@@ -1,5 +1,6 @@
 """A throw-away PgBouncer before a server, for the column and the tests."""
 
+import logging
 import re
 import shutil
 import signal
@@ -21,6 +22,8 @@ from alkstore_pg.contract_server import Server
 __all__ = ["PoolMode", "Pooler", "pgbouncer_available"]
 
 PoolMode: TypeAlias = Literal["transaction", "session", "statement"]
+
+LOGGER: Final = logging.getLogger("alkstore")
 
 MOST_CLIENTS: Final = 500
 
@@ -80,6 +83,9 @@ class Pooler:
         self._port = 0
         self._logged = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._roles: tuple[str, ...] = ()
+        self._pooling: dict[str, str] = {}
+        self._settings: dict[str, str] = {}
 
     @classmethod
     def start(
@@ -106,28 +112,29 @@ class Pooler:
         if (program := _program()) is None:
             raise RuntimeError(pgbouncer_available())
         pooler = cls(program, server)
+        pooler._roles = roles
+        pooler._pooling = {"pool_mode": pool_mode, "default_pool_size": str(default_pool_size)}
+        pooler._settings = settings or {}
         try:
-            pooler._users(roles)
-            pooler._start(
-                {"pool_mode": pool_mode, "default_pool_size": str(default_pool_size)}, settings or {}
-            )
+            pooler._users()
+            pooler._start()
         except BaseException:
             pooler.close()
             raise
         return pooler
 
-    def _users(self, roles: tuple[str, ...]) -> None:
+    def _users(self) -> None:
         login = urlsplit(self._server.dsn)
-        users = dict.fromkeys(roles, "")
+        users = dict.fromkeys(self._roles, "")
         users[contract_dsn.user(self._server.dsn)] = unquote(login.password or "")
         lines = [f"{_quoted(name)} {_quoted(word)}\n" for name, word in users.items()]
         (self._folder / "users").write_text("".join(lines))
         programs.account().owns(self._folder / "users").chmod(0o600)
 
-    def _start(self, pooling: dict[str, str], settings: dict[str, str]) -> None:
+    def _start(self) -> None:
         for _ in range(TRIES):
             self._port = free_port()
-            self._configure(pooling, settings)
+            self._configure()
             self._launch()
             if self._became_ready():
                 return
@@ -136,7 +143,7 @@ class Pooler:
                 break
         raise RuntimeError(f"{self._program} does not start: {self.log()[-2000:]}")
 
-    def _configure(self, pooling: dict[str, str], settings: dict[str, str]) -> None:
+    def _configure(self) -> None:
         server = self._server.address
         text = _CONFIGURATION.format(
             host=server.host,
@@ -145,8 +152,8 @@ class Pooler:
             folder=self._folder,
             user=contract_dsn.user(self._server.dsn),
             most=MOST_CLIENTS,
-            more="".join(f"{name} = {value}\n" for name, value in settings.items()),
-            **pooling,
+            more="".join(f"{name} = {value}\n" for name, value in self._settings.items()),
+            **self._pooling,
         )
         (self._folder / "pgbouncer.ini").write_text(text)
 
@@ -208,6 +215,26 @@ class Pooler:
         self._launch()
         if not self._became_ready():
             raise RuntimeError(f"{self._program} does not start again: {self.log()[-2000:]}")
+
+    def revive(self) -> bool:
+        """Start it again at the same address if it has ended by itself, or its folder was taken away.
+
+        Returns:
+            Whether it had to be: a warning is logged then. Without it every case after that would fail, for nothing of the
+            engine's.
+        """
+        if self._process is not None and self._process.poll() is None and self._is_open():
+            return False
+        LOGGER.warning("pgbouncer had ended, and is started again; it said: %s", self.log()[-500:])
+        self._end()
+        self._folder.mkdir(mode=0o755, exist_ok=True)
+        programs.account().owns(self._folder)
+        self._users()
+        self._configure()
+        self._launch()
+        if not self._became_ready():
+            raise RuntimeError(f"{self._program} does not start again: {self.log()[-2000:]}")
+        return True
 
     def log(self) -> str:
         """What it wrote so far."""
