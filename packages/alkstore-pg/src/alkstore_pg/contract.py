@@ -153,6 +153,7 @@ class PgColumn:
         self.name = kind.name
         self.capabilities = kind.capabilities
         self._kind = kind
+        self._pooler: Pooler | None = None
 
     @cache  # noqa: B019  # it is asked of every case, and there are three columns a process
     def available(self) -> Available | Missing:
@@ -198,23 +199,24 @@ class PgColumn:
             stack.callback(outsider.close)
             outsider.furnish()
             outsider.search(self._kind.search_path)
-            place, pooler = self._place(server, database, stack)
+            place = self._place(server, database, stack)
             # Another's server may want a password, or TLS.
             sessions = Sessions(place.direct) if server.can_restart else None
             if sessions is not None:
                 stack.callback(sessions.close)
-            backend = _Backend(place, server, outsider, sessions, pooler)
+            backend = _Backend(place, server, outsider, sessions, self._pooler)
             await backend.make()
             yield backend
 
-    def _place(self, server: Server, database: str, stack: AsyncExitStack) -> tuple[Place, Pooler | None]:
+    def _place(self, server: Server, database: str, stack: AsyncExitStack) -> Place:
         kind, direct = self._kind, server.dsn_of(database)
         if not kind.is_pooled:
-            return Place(direct, direct, kind.schema, dict(kind.options), kind.engine), None
-        pooler = Pooler.start(server, default_pool_size=ROOM_FOR_ALL, settings=QUICK_AGAIN)
+            return Place(direct, direct, kind.schema, dict(kind.options), kind.engine)
+        pooler = self._pooler = Pooler.start(server, default_pool_size=ROOM_FOR_ALL, settings=QUICK_AGAIN)
         stack.enter_context(pooler)
-        options = {**kind.options, "listener_dsn": direct}
-        return Place(pooler.dsn(database), direct, kind.schema, options, kind.engine), pooler
+        return Place(
+            pooler.dsn(database), direct, kind.schema, {**kind.options, "listener_dsn": direct}, kind.engine
+        )
 
 
 def _version() -> int | None:
