@@ -226,14 +226,11 @@ class Pooler:
         if self._process is not None and self._process.poll() is None and self._is_open():
             return False
         LOGGER.warning("pgbouncer had ended, and is started again; it said: %s", self.log()[-500:])
-        self._end()
         self._folder.mkdir(mode=0o755, exist_ok=True)
         programs.account().owns(self._folder)
         self._users()
         self._configure()
-        self._launch()
-        if not self._became_ready():
-            raise RuntimeError(f"{self._program} does not start again: {self.log()[-2000:]}")
+        self.restart()
         return True
 
     def log(self) -> str:
