@@ -263,9 +263,9 @@ class _Backend:
 
     @asynccontextmanager
     async def scope(self, case: str) -> AsyncIterator[StoreFactory]:
+        await self._clear()
         if self._pooler is not None:
             await asyncio.to_thread(self._pooler.revive)
-        await self._clear()
         factory = PgFactory(self._place, case, self._outsider, self._server, self._sessions)
         try:
             yield factory

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 from contextlib import suppress
@@ -45,6 +46,8 @@ max_client_conn = {most}
 {more}
 """
 # Nothing is in ignore_startup_parameters: the engine must get along with a pooler that nobody prepared for it.
+
+_MAY_WE_ENCRYPT: Final = struct.pack("!ii", 8, 80877103)
 
 
 def _program() -> str | None:
@@ -183,8 +186,11 @@ class Pooler:
 
     def _is_open(self) -> bool:
         with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+            client.settimeout(PATIENCE)
             client.connect(str(Address(str(self._folder), self._port).socket))
-            return True
+            # The system lets clients in beyond its end; only it can answer.
+            client.sendall(_MAY_WE_ENCRYPT)
+            return bool(client.recv(1))
         return False
 
     def _end(self) -> None:
@@ -220,8 +226,8 @@ class Pooler:
         """Start it again at the same address if it has ended by itself, or its folder was taken away.
 
         Returns:
-            Whether it had to be: a warning is logged then. Without it every case after that would fail, for nothing of the
-            engine's.
+            Whether it had to be: a warning is logged then. PgBouncer 1.18 and 1.19.0 end themselves when a client is killed
+            in the midst of cancelling, and every case after that would fail, for nothing of the engine's.
         """
         if self._process is not None and self._process.poll() is None and self._is_open():
             return False

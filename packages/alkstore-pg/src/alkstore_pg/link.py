@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
+from alkstore_pg.cancelling import see_through, settled
 from alkstore_pg.ending import Ending
 from alkstore_pg.errors import DRIVER, cut_off, is_repeatable, silent, translate, was_lost
 from alkstore_pg.session import Row, Schema, Session
@@ -55,6 +56,9 @@ class OwnConnection(asyncpg.Connection):
     last_status = ""
     """What the server said: a COMMIT of a transaction that had failed is answered ``ROLLBACK``, and no error."""
 
+    # What the driver's stubs do not have.
+    _cancellations: "set[asyncio.Task[Any]]"
+
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         self.last_status = ""
         self.last_status = status = await super().execute(query, *args, timeout=timeout)
@@ -63,6 +67,10 @@ class OwnConnection(asyncpg.Connection):
     def get_reset_query(self) -> str:
         # RESET ALL leaves the role: whoever had the connection next would be refused what is not that role's.
         return f"RESET SESSION AUTHORIZATION; RESET ROLE; DISCARD TEMP; {super().get_reset_query()}"
+
+    def _cleanup(self) -> None:
+        see_through(self._cancellations)
+        super()._cleanup()  # type: ignore[misc]  # as above
 
 
 async def end(connection: Connection) -> None:
@@ -302,6 +310,7 @@ class Link:
                 await end(session.connection)
         finally:
             self._watchdog.close()
+        await settled()
 
 
 class Place(Protocol):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from alkstore.errors import DatabaseError
+from alkstore_pg.cancelling import settled
 from alkstore_pg.ending import Ending
 from alkstore_pg.errors import DRIVER, cut_off, is_repeatable, silent, translate, was_lost
 from alkstore_pg.kept import Kept
@@ -310,3 +311,4 @@ class Pool:
                 self._timer.cancel()
         while self._tasks:  # one that ends may begin another: what its caller has left is undone
             await asyncio.wait(self._tasks)
+        await settled()
