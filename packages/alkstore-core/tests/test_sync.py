@@ -470,7 +470,7 @@ def test_what_is_wrong_is_said_before_anything_is_opened(store: alkstore.sync.St
 def test_a_store_that_cannot_be_opened_says_why_each_time(tmp_path: Path) -> None:
     store = alkstore.sync.open(f"sqlite:///{tmp_path}/missing/app.db")
     for _ in range(2):
-        with pytest.raises(alkstore.AlkstoreError, match="missing"):
+        with pytest.raises(alkstore.AlkstoreError, match="does not exist"):
             store.queues()
     store.close()
 

@@ -182,7 +182,7 @@ async def test_the_store_attached_to_another_database_is_refused(engine: SqliteE
     async with aiosqlite.connect(path.with_name("other.db")) as connection:
         await connection.execute("ATTACH ? AS jobs", (str(path),))
 
-        with pytest.raises(InvalidArgument, match=r"other\.db.*join a connection to the same file"):
+        with pytest.raises(InvalidArgument, match=r"join a connection to the same file"):
             await engine.begin(connection)
 
 

@@ -18,7 +18,7 @@ def take(connection: sqlite3.Connection, now: int, ttl: int = 10) -> Taken:
 
 
 def renew(connection: sqlite3.Connection, fence: int, ttl: int, now: int) -> int | None:
-    return perform(connection, lock.renew(NAME, fence, ttl, now)).result
+    return perform(connection, lock.renewing(NAME, fence, ttl)(now)).result
 
 
 def test_a_held_lock_tells_its_end_and_stays_as_it_is(connection: sqlite3.Connection) -> None:
@@ -67,14 +67,14 @@ def test_a_lapsed_a_freed_and_a_strange_fence_change_nothing(
     assert connection.total_changes == before
     renew(connection, 1, 0, 105)
     assert renew(connection, 1, ttl, 105) is None
-    assert perform(connection, lock.renew("unknown", 1, ttl, 105)) == (None, ())
+    assert perform(connection, lock.renewing("unknown", 1, ttl)(105)) == (None, ())
 
 
 def test_every_change_tells_the_end_that_waiters_are_to_know_and_a_free_lock_zero(
     connection: sqlite3.Connection,
 ) -> None:
     told = [perform(connection, lock.take(NAME, 10, 100)).woken]
-    told += [perform(connection, lock.renew(NAME, 1, ttl, 100)).woken for ttl in (50, 20, 0)]
+    told += [perform(connection, lock.renewing(NAME, 1, ttl)(100)).woken for ttl in (50, 20, 0)]
 
     assert told == [(Woken(TOPIC, mark),) for mark in (110, 150, 120, 0)]
 
@@ -88,7 +88,7 @@ def test_an_end_stays_within_the_calendar(connection: sqlite3.Connection) -> Non
 def test_locks_held_are_listed_by_code_point(connection: sqlite3.Connection) -> None:
     for name in ("b", "\u0101", "a", "free", "lapsed"):
         perform(connection, lock.take(name, 1 if name == "lapsed" else 10, 100))
-    perform(connection, lock.renew("free", 1, 0, 100))
+    perform(connection, lock.renewing("free", 1, 0)(100))
 
     assert [record.name for record in perform(connection, lock.held(101))] == ["a", "b", "\u0101"]
 
@@ -98,7 +98,7 @@ def test_locks_held_are_listed_by_code_point(connection: sqlite3.Connection) -> 
     [
         lambda: lock.take(NAME, 10, 100),
         lambda: lock.take(NAME, 10, 110),
-        lambda: lock.renew(NAME, 1, 10, 100),
+        lambda: lock.renewing(NAME, 1, 10)(100),
         lambda: lock.is_live(NAME, 1, 100),
     ],
     ids=["take held", "take lapsed", "renew", "is_live"],

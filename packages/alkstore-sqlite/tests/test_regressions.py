@@ -21,6 +21,10 @@ from alkstore_sqlite.link import CLOSE_LIMIT, Link
 from alkstore_sqlite.queue import BURIED_BY_A_CLAIM, TIDIED_BY_A_CLAIM
 from alkstore_sqlite.surroundings import prepare_reader
 
+COUNTS_FOR_LONG = (
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT count(*) FROM n"
+)
+
 Level: TypeAlias = Literal["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]
 
 
@@ -46,6 +50,20 @@ def rows(path: Path, sql: str = "SELECT payload FROM alkstore_job ORDER BY id") 
 
 
 # ---------------------------------------------------------------- what a caller did to the connection of a transaction
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+async def test_nothing_lands_behind_the_callers_own_end_that_is_still_on_its_way(
+    store: SqliteStore, path: Path, end: str
+) -> None:
+    async with store.begin_tx() as tx:
+        own = [asyncio.ensure_future(connection_of(tx).execute(sql)) for sql in (COUNTS_FOR_LONG, end)]
+        await asyncio.sleep(0)  # handed over, and neither has run
+        with pytest.raises(Closed):
+            await tx.enqueue("mail", 1)
+        await asyncio.gather(*own)
+
+    assert rows(path) == []
 
 
 @pytest.mark.parametrize("level", get_args(Level))

@@ -67,7 +67,7 @@ async def test_every_kind_of_topic_hears_what_others_commit(
     commits: dict[Topic, Steps[Any]] = {
         NEWS: wake.notify([NewWake("news", None)], 0),
         LOG: stream.append([_event()], 0),
-        DOOR: lock.renew("door", 1, 0, 1),
+        DOOR: lock.renewing("door", 1, 0)(1),
         RULES: schedule.put(RULE, 0),
     }
     perform(file, lock.take("door", 100, 0))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -157,14 +157,14 @@ class Lock:
         return freed is not None
 
 
-async def take(store: "Store", name: str, ttl: int) -> Taken:
+def take(store: "Store", name: str, ttl: int) -> Awaitable[Taken]:
     """Try once; a caller that is cancelled meanwhile gives back what it may have got."""
 
     def give_back(taken: Taken) -> None:
         if taken.fence is not None:
             store._start(store._engine.renew_lock(name, taken.fence, FREE))
 
-    return await store._obtain(store._engine.take_lock(name, ttl), give_back)
+    return store._obtain(store._engine.take_lock(name, ttl), give_back)
 
 
 class LockContext:

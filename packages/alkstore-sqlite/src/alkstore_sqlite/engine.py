@@ -212,14 +212,14 @@ class SqliteEngine:
 
     # ------------------------------------------------------------ locks
 
-    async def take_lock(self, name: str, ttl: int) -> Taken:
+    def take_lock(self, name: str, ttl: int) -> Answer[Taken]:
         def free(taken: Taken) -> None:
             self._writer.start(self.renew_lock(name, taken.fence or 0, 0))  # no lease has fence 0
 
-        return await self._writer.do(Work(partial(_lock.take, name, ttl), free))
+        return self._writer.do(Work(partial(_lock.take, name, ttl), free))
 
-    async def renew_lock(self, name: str, fence: int, ttl: int) -> int | None:
-        return await self._writer.run(partial(_lock.renew, name, fence, ttl), is_single=True)
+    def renew_lock(self, name: str, fence: int, ttl: int) -> Answer[int | None]:
+        return self._writer.run(_lock.renewing(name, fence, ttl), is_single=True)
 
     async def list_locks(self) -> Sequence[LockRecord]:
         return await self._readers.run(lambda: _lock.held(self._clock.now()))

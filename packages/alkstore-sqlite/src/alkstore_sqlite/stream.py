@@ -7,6 +7,7 @@ offset that was rolled back is given again. That lock is also what holds a consu
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from alkstore import statements
@@ -56,7 +57,7 @@ def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]
         ((stream, key, payload, headers),) = events
         id, offset = yield from _grow(stream, 1)
         yield make_statement(Statement, (APPEND, (id, offset, key, payload, headers, now), False, ROWS))
-        return make_change(Change, ([offset], (Woken(Topic(STREAM, stream), offset),)))
+        return make_change(Change, ([offset], (Woken(_topic(stream), offset),)))
     alike = _together(events)
     if alike is not None:
         return (yield from _append_alike(alike, now))
@@ -66,7 +67,7 @@ def append(events: Sequence[NewEvent], now: int) -> Steps[Change[Sequence[int]]]
     for stream, count in Counter([event.stream for event in events]).items():
         ids[stream], grown = yield from _grow(stream, count)
         last[stream] = grown - count
-        woken.append(Woken(Topic(STREAM, stream), grown))
+        woken.append(Woken(_topic(stream), grown))
     given: list[int] = []
     rows: list[Row] = []
     for stream, key, payload, headers in events:
@@ -95,7 +96,7 @@ def _append_alike(events: AlikeEvents, now: int) -> Steps[Change[Sequence[int]]]
     id, grown = yield from _grow(stream, len(events))
     before, (payloads, places) = grown - len(events), pack(events.payloads)
     yield Statement(_SQL["append_alike"], (id, before, key, payloads, headers, now, places))
-    return Change(range(before + 1, grown + 1), (Woken(Topic(STREAM, stream), grown),))
+    return Change(range(before + 1, grown + 1), (Woken(_topic(stream), grown),))
 
 
 def _grow(stream: str, count: int) -> Steps[tuple[int, int]]:
@@ -174,3 +175,8 @@ def set_position(stream: str, consumer: str, offset: int) -> Steps[None]:
     """Write a position, whatever it was."""
     yield Statement(_SQL["add_stream"], (stream,))
     yield Statement(_SQL["save"], (stream, consumer, offset))
+
+
+@lru_cache(maxsize=256)
+def _topic(stream: str) -> Topic:
+    return Topic(STREAM, stream)

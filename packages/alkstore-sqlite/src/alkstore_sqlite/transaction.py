@@ -145,7 +145,9 @@ class SqliteTransaction(Operations):
     # ------------------------------------------------------------ operations
 
     async def _do(self, operation: Operation[T]) -> T:
-        link = self._opened()
+        link = self._link
+        if link is None or self._is_ended:
+            raise Closed("transaction")
         clock = self._writer.clock
         part = _Part(lambda connection: _undivided(connection, operation, clock.now()), link.path)
         await self._hop(link, part)
@@ -212,6 +214,8 @@ class SqliteTransaction(Operations):
 
 
 def _undivided(connection: Connection, operation: Operation[T], now: int) -> Change[T]:
+    if not connection.in_transaction:  # the caller's own SQL has ended it: nothing is to land beside it
+        raise Closed("transaction")
     if isinstance(operation, Single) and not connection.has_triggers():
         # One statement is whole or not at all by itself, unless it fires a trigger.
         connection.is_alone = True
