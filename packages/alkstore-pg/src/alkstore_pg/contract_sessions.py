@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from alkstore_pg import contract_dsn
 from alkstore_pg import contract_keeper as keeper
@@ -23,6 +23,8 @@ from alkstore_pg.contract_dsn import Address
 from alkstore_pg.link import Connection, OwnConnection
 
 __all__ = ["Returning", "Sessions"]
+
+C = TypeVar("C", bound=Connection)
 
 MOST: Final = 24
 """Sessions that are kept; a case seldom has more open at once."""
@@ -75,9 +77,8 @@ class Returning(OwnConnection):
     origin: "Sessions | None" = None
     greeting = b""
     _at_work = 0
-    # What the driver's stubs do not have.
-    _protocol: Any
     _transport: Any
+    """What the driver's stubs do not have."""
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -152,7 +153,7 @@ class Sessions:
 
     # ---------------------------------------------------------------- out
 
-    async def connection(self, dsn: str, dial: Callable[[str], Awaitable[Connection]]) -> Connection:
+    async def connection(self, dsn: str, dial: Callable[[str], Awaitable[C]]) -> C:
         """Give a connection to where a DSN leads, as ``dial`` makes it, on a session that is kept if there is one."""
         if dsn != self._dsn:
             return await dial(dsn)
@@ -176,7 +177,7 @@ class Sessions:
             session.socket.close()
         return None
 
-    async def _resume(self, session: _Session, dial: Callable[[str], Awaitable[Connection]]) -> Connection:
+    async def _resume(self, session: _Session, dial: Callable[[str], Awaitable[C]]) -> C:
         place = Address(self._folder, next(self._ports))
         with _door(place, session.greeting):
             connection = await dial(contract_dsn.elsewhere(self._dsn, place))

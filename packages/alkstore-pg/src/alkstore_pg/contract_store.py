@@ -11,7 +11,7 @@ from alkstore_contract_suite import server
 from alkstore_pg.contract_sessions import Returning, Sessions
 from alkstore_pg.dsn import Address
 from alkstore_pg.engine import PgEngine
-from alkstore_pg.link import Connection, Link
+from alkstore_pg.link import Connection, Link, OwnConnection
 from alkstore_pg.store import PgStore
 from alkstore_pg.surroundings import Options
 
@@ -100,8 +100,8 @@ class _Wired(Options):
             raise ConnectionRefusedError("the suite lets this store's listener not connect")
         return self.cord.hold(await super().dial_listener(), listens=True)
 
-    async def _connect(self, address: Address, statement_cache_size: int, seconds: float) -> Connection:
-        async def dial(dsn: str) -> Connection:
+    async def _connect(self, address: Address, statement_cache_size: int, seconds: float) -> OwnConnection:
+        async def dial(dsn: str) -> OwnConnection:
             return await Options._connect(self, address._replace(dsn=dsn), statement_cache_size, seconds)
 
         return await (

@@ -56,8 +56,12 @@ class OwnConnection(asyncpg.Connection):
     last_status = ""
     """What the server said: a COMMIT of a transaction that had failed is answered ``ROLLBACK``, and no error."""
 
+    is_seen_through = True
+    """Whether the server is still asked to cancel what it has in hand when the connection ends."""
+
     # What the driver's stubs do not have.
     _cancellations: "set[asyncio.Task[Any]]"
+    _protocol: Any
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         self.last_status = ""
@@ -68,8 +72,15 @@ class OwnConnection(asyncpg.Connection):
         # RESET ALL leaves the role: whoever had the connection next would be refused what is not that role's.
         return f"RESET SESSION AUTHORIZATION; RESET ROLE; DISCARD TEMP; {super().get_reset_query()}"
 
+    def _abort(self) -> None:
+        protocol = self._protocol
+        super()._abort()  # type: ignore[misc]  # as above
+        if self._cancellations and self.is_seen_through:
+            self._protocol = protocol  # of which a request that has not begun asks whom it is for
+
     def _cleanup(self) -> None:
-        see_through(self._cancellations)
+        if self.is_seen_through:
+            see_through(self._cancellations)
         super()._cleanup()  # type: ignore[misc]  # as above
 
 

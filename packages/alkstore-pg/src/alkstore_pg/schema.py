@@ -17,7 +17,7 @@ import asyncpg
 from alkstore import migrations, statements
 from alkstore.migrations import Migration
 from alkstore_pg.errors import DRIVER, is_repeatable, translate
-from alkstore_pg.link import Connection, DriverSession
+from alkstore_pg.link import Connection, DriverSession, end
 from alkstore_pg.pool import Pool
 from alkstore_pg.session import Schema, Session, milliseconds
 
@@ -102,14 +102,14 @@ async def migrate(
         DatabaseError: Others held what it needs for all of ``wait_timeout`` seconds, or it failed: nothing is changed.
     """
     loop = asyncio.get_running_loop()
-    end = loop.time() + wait_timeout
+    until = loop.time() + wait_timeout
     while True:
         try:
-            return await _attempt(pool, schema, known, end - loop.time())
+            return await _attempt(pool, schema, known, until - loop.time())
         except DRIVER as error:
             pause = PAUSE * (0.5 + random.random())
             may_wait = isinstance(error, asyncpg.LockNotAvailableError) or is_repeatable(error)
-            if not may_wait or loop.time() + pause >= end:
+            if not may_wait or loop.time() + pause >= until:
                 raise translate(error, writes=False) from error
         await asyncio.sleep(pause)
 
@@ -134,8 +134,9 @@ async def _attempt(
         await transaction.commit()
         return lacking
     except BaseException:
-        # The server undoes the transaction, whatever state it is in, and no second error hides the first.
-        connection.terminate()
+        # The server undoes the transaction, whatever state it is in, and no second error hides the first. Nor does it go on with
+        # a statement that locks tables, for nobody.
+        await end(connection)
         raise
     finally:
         pool.take_back(on)

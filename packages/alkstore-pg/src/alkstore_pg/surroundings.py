@@ -128,13 +128,16 @@ class Options:
 
     async def dial_listener(self) -> Connection:
         """Make a connection that listens; raises as `dial`."""
-        return await self._connect(self._listener, 0, max(self.wait_timeout, LEAST_DIAL))
+        connection = await self._connect(self._listener, 0, max(self.wait_timeout, LEAST_DIAL))
+        # It asks for nothing that takes long, and another connection takes its time.
+        connection.is_seen_through = False
+        return connection
 
-    async def _connect(self, address: Address, statement_cache_size: int, seconds: float) -> Connection:
+    async def _connect(self, address: Address, statement_cache_size: int, seconds: float) -> OwnConnection:
         # Poolers refuse settings that they do not know; this one they know.
         settings = {} if address.has_application_name else {"application_name": "alkstore"}
         try:
-            connection: Connection = await asyncpg.connect(
+            connection: OwnConnection = await asyncpg.connect(
                 address.dsn,
                 ssl=self._ssl,
                 timeout=seconds,
