@@ -54,7 +54,10 @@ __all__ = ["MemEngine", "MemStore", "alkstore_engine"]
 
 T = TypeVar("T", bound=MemTransaction)
 
-TRAITS: Final = Traits(batches=False, notify_limit=None, outside_tx=True, durable=False, tells_reclaims=True)
+# It gives back, since no call that takes something awaits anything behind that: none is ever cancelled with it in its hands.
+TRAITS: Final = Traits(
+    batches=False, gives_back=True, notify_limit=None, outside_tx=True, durable=False, tells_reclaims=True
+)
 
 _ENDS: Final = "everything ends with the store"
 _ALONE: Final = "a store is seen by its own process and by nothing else"
