@@ -45,6 +45,10 @@ class Author(Protocol):
         """Run pytest there; warnings are errors."""
 
 
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}
+"""A plugin of pytest's imports numpy where it is there, whose threads keep the suite from forking."""
+
+
 class _Author:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,7 +57,7 @@ class _Author:
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *arguments],
             cwd=self.path,
-            env={**os.environ, **environment},
+            env={**os.environ, **ALONE, **environment},
             capture_output=True,
             text=True,
             timeout=60,

@@ -214,6 +214,7 @@ def test_an_interrupt_ends_every_process_and_leaves_its_backend(toy: Toy) -> Non
     running = subprocess.Popen(
         command,
         cwd=author.path,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # as an author's other runs
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
