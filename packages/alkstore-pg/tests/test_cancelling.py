@@ -41,7 +41,7 @@ async def connected(dsn: str) -> OwnConnection:
 
 
 async def begun(connection: OwnConnection) -> "asyncio.Task[str]":
-    """Begin what takes long; gives it once it is in the server's hands."""
+    """Begin what takes long; gives it once it is sent."""
     sleeping = asyncio.create_task(connection.execute("SELECT pg_sleep(100)"))
     await asyncio.sleep(0)
     return sleeping
@@ -137,24 +137,22 @@ async def test_a_request_is_sent_though_its_connection_ends_before_it_has_begun(
 
 @needs_pooler
 async def test_a_migration_that_is_cancelled_does_not_go_on_behind_a_pooler(server: Server, dsn: str) -> None:
-    with Pooler.start(server) as pooler:
-        await _migrated_in_vain(pooler.dsn(contract_dsn.database(dsn)), dsn)
-
-
-async def _migrated_in_vain(through: str, dsn: str) -> None:
-    pool = Pool(lambda: connected(through), Schema("alkstore"), size=1, wait_timeout=HUNG, traffic=Traffic())
     slow = [Migration(1, "slow", "of no file", ("SELECT pg_sleep(100)",))]
-    migrating = asyncio.create_task(
-        migrate(pool, Schema("alkstore"), wait_timeout=HUNG, random=random.Random(0), known=slow)
-    )
-    await until_asleep(dsn, 1)
+    schema = Schema("alkstore")
+    with Pooler.start(server) as pooler:
+        through = pooler.dsn(contract_dsn.database(dsn))
+        pool = Pool(lambda: connected(through), schema, size=1, wait_timeout=HUNG, traffic=Traffic())
+        migrating = asyncio.create_task(
+            migrate(pool, schema, wait_timeout=HUNG, random=random.Random(0), known=slow)
+        )
+        await until_asleep(dsn, 1)
 
-    migrating.cancel()
-    with suppress(asyncio.CancelledError):
-        await migrating
+        migrating.cancel()
+        with suppress(asyncio.CancelledError):
+            await migrating
 
-    await until_asleep(dsn, 0)
-    await pool.close()
+        await until_asleep(dsn, 0)
+        await pool.close()
 
 
 async def until_asleep(dsn: str, count: int) -> None:
