@@ -1,7 +1,7 @@
 """What a worker gives to handlers, and which handlers it takes."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -53,6 +53,21 @@ class Model:
 
 class Pool:
     """A resource."""
+
+
+def yielding(value: int) -> Iterator[int]:
+    yield value
+
+
+async def yielding_async(value: int) -> AsyncIterator[int]:
+    yield value
+
+
+class Yielding:
+    """A handler that is an object."""
+
+    async def __call__(self, value: int) -> AsyncIterator[int]:
+        yield value
 
 
 async def counted(store: Store, handler: Any, payload: object, **options: Any) -> tuple[Counts, list[Job]]:
@@ -157,6 +172,52 @@ async def test_a_handler_may_take_nothing(store: MemStore) -> None:
     assert calls == [1]
 
 
+async def test_a_decorators_function_gets_the_payload_to_hand_on(store: MemStore) -> None:
+    seen: list[object] = []
+
+    def logged(function: Callable[[object], Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def wrapper(*arguments: Any, **named: Any) -> object:
+            return await function(*arguments, **named)
+
+        return wrapper
+
+    @logged
+    async def handler(value: object) -> None:
+        seen.append(value)
+
+    assert (await counted(store, handler, {"to": "ada"}))[0] == Counts(done=1)
+    assert seen == [{"to": "ada"}]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_a_handler_returns_to_be_awaited_is_awaited_before_the_job_is_done(
+    store: MemStore, is_async: bool
+) -> None:
+    async def failing(value: int) -> None:
+        raise ValueError(f"{value} was handled")
+
+    def plain(value: int) -> Awaitable[None]:
+        return failing(value)
+
+    async def forgetful(value: int) -> Awaitable[None]:
+        return failing(value)
+
+    counts, _ = await counted(store, forgetful if is_async else plain, 1)
+
+    assert counts == Counts(retried=1)
+    (job,) = await store.queue("q").list()
+    assert "1 was handled" in str(job.retry_error)
+
+
+@pytest.mark.parametrize("give", [yielding, yielding_async])
+async def test_a_handler_that_gives_a_generator_has_failed(store: MemStore, give: Any) -> None:
+    counts, _ = await counted(store, lambda value: give(value), 1)
+
+    assert counts == Counts(retried=1)
+    (job,) = await store.queue("q").list()
+    assert "of which nothing has run" in str(job.retry_error)
+
+
 def two_payloads(one: int, other: int) -> None: ...
 
 
@@ -176,6 +237,9 @@ def ambiguous(value: Email | Order) -> None: ...
         (unresolved, "TYPE_CHECKING"),
         (unreadable, "neither a payload that can be read nor a resource"),
         (ambiguous, "cannot be read from a payload"),
+        (yielding, "has a yield in it"),
+        (yielding_async, "has a yield in it"),
+        (Yielding(), "has a yield in it"),
         (3, "must be a function"),
         ("module:function", "must be a function"),
     ],
@@ -196,6 +260,7 @@ def test_a_handler_that_can_get_nothing_is_refused_when_the_worker_is_made(
         {"grace": "soon"},
         {"keep_dead": "x"},
         {"resources": {"pool": Pool()}},
+        {"resources": [Pool()]},
         {"outboxes": ["mail"]},
     ],
 )

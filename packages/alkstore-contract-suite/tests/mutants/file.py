@@ -251,6 +251,19 @@ class JoinCommitsByItself(_Joiner):
     joined = _CommitsWithAPosition
 
 
+class _SeesNoEnd(JoinedTransaction):
+    @property
+    def is_open(self) -> bool:
+        return True
+
+
+@mutant("joined-ack-is-final", kills="Q-23")
+class JoinedAckIsFinal(_Joiner):
+    """The application's transaction seems open for ever, so what was acked in it stays acked whatever became of it."""
+
+    joined = _SeesNoEnd
+
+
 class _AsksForNoFile(JoinedTransaction):
     @classmethod
     async def _ride(cls, connection: object, writer: Writer, label: str) -> JoinedTransaction:

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from alkstore import backoff, numbers, payload
-from alkstore.engine import Ack, Fail, Heartbeat, JobRecord, Release, Retry, Settle
-from alkstore.errors import AlkstoreError, ClaimLost, HandleConsumed
+from alkstore.engine import Ack, EngineTransaction, Fail, Heartbeat, JobRecord, Release, Retry, Settle
+from alkstore.errors import AlkstoreError, ClaimLost, HandleConsumed, show
 from alkstore.logs import job_fields
 from alkstore.observation import Handling
 from alkstore.renewal import Renewal
@@ -18,13 +18,14 @@ from alkstore.values import Job
 if TYPE_CHECKING:
     from alkstore.store import Store
 
-__all__ = ["JobHandle", "Keeper"]
+__all__ = ["ACKED_IN_TX", "JobHandle", "Keeper"]
 
 LOGGER: Final = logging.getLogger("alkstore")
 _new_ack: Final[Callable[[type[Ack], tuple[object, ...]], Ack]] = tuple.__new__
 """An ack from its fields in their order: half of the time that the named tuple's own constructor takes."""
 
 UNOBSERVED: Final = nullcontext()
+ACKED_IN_TX: Final = "acked in a transaction"
 EXHAUSTED: Final = "attempts used up"
 FAILED: Final = "failed"
 
@@ -42,13 +43,17 @@ class JobHandle:
     a body that settled the handle itself is left at that. Rows: Q-09, Q-15, Q-28.
     """
 
-    __slots__ = ("_consumed", "_deadline", "_handling", "_hold", "_job", "_keeper", "_record", "_store")
+    __slots__ = (
+        "_consumed", "_deadline", "_handling", "_hold", "_job", "_keeper", "_record", "_rides", "_store"
+    )  # fmt: skip
 
     def __init__(self, store: "Store", record: JobRecord) -> None:
         self._store = store
         self._record = record
         self._job: Job | None = None
         self._consumed: str | None = None
+        self._rides: EngineTransaction | None = None
+        """The caller's transaction in which it was acked. How that ended nobody tells us, but the claim knows."""
         self._deadline = record.deadline or 0
         self._hold: Renewal | None = None
         self._keeper: Keeper | None = None
@@ -82,7 +87,7 @@ class JobHandle:
         store = self._store
         store._check("JobHandle.ack", "tx.ack", write=True)
         if self._consumed is not None:
-            raise HandleConsumed("job handle", self._consumed)
+            self._check_open()
         self._consumed = "acked"
         try:
             record = self._record
@@ -91,7 +96,7 @@ class JobHandle:
         except BaseException:
             self._consumed = None
             raise
-        return landed[0] is not None
+        return landed[0] is not None or self._missed()
 
     async def retry(self, *, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
         """Put the job back, to be tried again after a delay; on its last attempt it goes dead.
@@ -168,7 +173,7 @@ class JobHandle:
         """
         span = self._window(window)
         self._check("JobHandle.heartbeat")
-        return await self._renew(span) is not None
+        return await self._renew(span) is not None or self._missed()
 
     def hold(self) -> "Renewal":
         """Renew the claim at a third of its window for as long as the block runs.
@@ -188,15 +193,48 @@ class JobHandle:
             end=lambda: self._deadline,
             window=record.visibility_timeout,
             lost=lambda: ClaimLost(f"claim of job {record.id} was lost while it was held; it may run again"),
-            is_over=lambda: self._consumed is not None,
+            is_over=lambda: self._is_settled,
             check=lambda: self._check("JobHandle.hold"),
         )
         return self._hold
 
     def _check(self, operation: str, twin: str | None = None) -> None:
         self._store._check(operation, twin, write=True)
-        if self._consumed is not None:
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_settled and self._consumed is not None:
             raise HandleConsumed("job handle", self._consumed)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether it is used up. Not so once the caller's transaction in which it was acked is over: a settle will tell."""
+        return self._consumed is not None and not (self._is_riding and not self._rides_open)
+
+    @property
+    def _is_riding(self) -> bool:
+        """Whether all that is known of its end is an ack in a transaction of the caller's own."""
+        return self._consumed is ACKED_IN_TX and self._rides is not None
+
+    @property
+    def _rides_open(self) -> bool:
+        return self._rides is not None and self._rides.is_open
+
+    def _rode_home(self) -> bool:
+        """Whether nothing landed because the caller's transaction had: the ack was in it, and the job is done."""
+        if self._rides is not None:
+            self._consumed, self._rides = ACKED_IN_TX, None
+        return self._consumed is ACKED_IN_TX
+
+    def _missed(self) -> bool:
+        """Give what is told of a settle that did not land: False, for the claim was no longer live.
+
+        Raises:
+            HandleConsumed: It was acked in a transaction of the caller's own, which has committed.
+        """
+        if self._rode_home():
+            raise HandleConsumed("job handle", ACKED_IN_TX)
+        return False
 
     def _window(self, window: Duration | None) -> int:
         if window is None:
@@ -207,6 +245,11 @@ class JobHandle:
         record = self._record
         beat = Heartbeat(record.queue, record.id, record.token or 0, window)
         end = (await self._store._writer.settle_jobs((beat,)))[0]
+        if self._is_riding and not self._rides_open:
+            if end is None:
+                self._rode_home()
+            else:  # it was rolled back
+                self._consumed = self._rides = None
         if end is not None:
             before, self._deadline = self._deadline, end
             if end < before and self._hold is not None:
@@ -223,22 +266,22 @@ class JobHandle:
         except BaseException:
             self._consumed = None  # nothing is known to have landed: calling it again is safe
             raise
-        return landed[0] is not None
+        return landed[0] is not None or self._missed()
 
     async def _conclude(self, settle: Settle, operation: str, done: str) -> bool:
         """As `_settle` at the end of a block: a cancellation that comes now must not leave the job to lapse."""
-        if not self._store._engine.traits.batches:  # no I/O, so nothing that could be cut short
-            return await self._settle(settle, operation, done)
         self._check(operation, "tx.ack" if done == "acked" else None)  # in this task: a child's is another's
         self._consumed = done
         try:
+            if not self._store._engine.traits.batches:  # no I/O, so nothing that could be cut short
+                return await self._land(settle)
             return await self._store._shielded(self._land(settle))
         except AlkstoreError:
             self._consumed = None
             raise
 
     async def _land(self, settle: Settle) -> bool:
-        return (await self._store._writer.settle_jobs((settle,)))[0] is not None
+        return (await self._store._writer.settle_jobs((settle,)))[0] is not None or self._rode_home()
 
     async def __aenter__(self) -> Self:
         if self._store._observation is not None:
@@ -250,7 +293,7 @@ class JobHandle:
     ) -> None:
         if self._store._observation is not None:
             self._end_handling(exc)
-        if self._consumed is not None:
+        if self._is_settled:
             return
         if exc is None:
             if not await self._conclude(self._ack(), "JobHandle.ack", "acked"):
@@ -263,6 +306,27 @@ class JobHandle:
             # A second cancellation must not strand the claim.
             self._consumed = "released"
             await self._quietly(self._store._shielded(self._land(self._release())))
+
+    async def _take_failure(self, error: Exception) -> None:
+        """Retry with what a handler raised, or tell of it where the handler has settled the job before."""
+        if not self._is_settled:
+            with suppress(HandleConsumed):  # acked in a transaction of the caller's own, which has committed
+                await self.retry(error=error)
+                return
+        self._tell_unheard(error)
+
+    def _tell_unheard(self, error: BaseException) -> None:
+        """Log what a handler raised behind its own settle, which no row keeps."""
+        record = self._record
+        LOGGER.warning(
+            "job %d of queue %r: its handler raised after the job was %s, so it is not tried again: %s",
+            record.id,
+            record.queue,
+            self._consumed,
+            show(error),
+            exc_info=error,
+            extra=job_fields(record),
+        )
 
     def _begin_handling(self) -> Handling | None:
         """Let observers know that a handler begins; None if there are none, or if they know of one around it."""

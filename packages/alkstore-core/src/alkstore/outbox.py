@@ -4,11 +4,20 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from alkstore import names, numbers
-from alkstore.errors import AlkstoreError, Closed, DatabaseError, InvalidArgument, ReservedName, show
+from alkstore.errors import (
+    AlkstoreError,
+    Closed,
+    DatabaseError,
+    HandleConsumed,
+    InvalidArgument,
+    ReservedName,
+    show,
+)
 from alkstore.job import JobHandle
 from alkstore.logs import queue_fields
 from alkstore.queue import Queue
@@ -208,11 +217,11 @@ async def _deliver(handle: JobHandle, delivery: Delivery) -> None:
     except _NothingToAwait as error:
         raise InvalidArgument(str(error)) from None
     except Exception as error:
-        if handle._consumed is None:
-            await handle.retry(error=error)
+        await handle._take_failure(error)
         return
-    if handle._consumed is None:
-        await handle.ack()
+    if not handle._is_settled:
+        with suppress(HandleConsumed):  # acked in a transaction of the delivery's own, which has committed
+            await handle.ack()
 
 
 class _NothingToAwait(AlkstoreError):
@@ -220,5 +229,5 @@ class _NothingToAwait(AlkstoreError):
 
 
 async def _give_back(handle: JobHandle) -> None:
-    if handle._consumed is None:
+    if not handle._is_settled:
         await handle.release()

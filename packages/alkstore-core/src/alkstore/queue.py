@@ -361,8 +361,7 @@ async def _handle_contained(handle: JobHandle, handler: Handler) -> None:
         except Exception as error:
             if handle._store._observation is not None:
                 handle._end_handling(error)
-            if handle._consumed is None:
-                await handle.retry(error=error)
+            await handle._take_failure(error)
 
 
 def check_async_callable(function: object, what: str) -> None:

@@ -11,12 +11,11 @@ from alkstore.draft import job_id, new_event, new_events, new_job, new_jobs
 from alkstore.engine import Ack, JobFilter
 from alkstore.errors import (
     ClaimLost,
-    HandleConsumed,
     InvalidArgument,
     OffsetConflict,
     show,
 )
-from alkstore.job import JobHandle
+from alkstore.job import ACKED_IN_TX, JobHandle
 from alkstore.outbox import Outbox
 from alkstore.queue import Queue
 from alkstore.stamps import OUTBOX, Duration, Stamps, resolve
@@ -157,16 +156,17 @@ class Tx(TxLife):
             raise InvalidArgument(f"ack takes a job handle of this store, got {show(handle)}")
         record = handle._record
         with self._using():
-            if handle._consumed is not None:
-                raise HandleConsumed("job handle", handle._consumed)
-            handle._consumed = "acked in a transaction"
+            handle._check_open()
+            ridden, handle._consumed, handle._rides = handle._rides, ACKED_IN_TX, None
             try:
                 landed = await self._tx.settle_jobs((Ack(record.queue, record.id, record.token or 0),))
                 if landed[0] is None:
                     raise ClaimLost(f"claim of job {record.id} is no longer live; claim it again")
             except BaseException:
-                handle._consumed = None
+                handle._consumed, handle._rides = None, ridden
                 raise
+            if self._is_joined:
+                handle._rides = self._tx
             self._acked.append(handle)
 
     # ------------------------------------------------------------ streams and wakes

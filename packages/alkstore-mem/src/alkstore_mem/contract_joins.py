@@ -108,8 +108,10 @@ class ScopedSessions(Sessions):
     async def transaction(self) -> AsyncIterator[_Transaction]:
         async with self._engine() as engine:
             scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=lambda: "a request")
-            yield _Transaction(scoped())
-            await scoped.remove()
+            try:
+                yield _Transaction(scoped())
+            finally:
+                await scoped.remove()
 
 
 def _leave_beginning_to_us(connection: Any, _: object) -> None:

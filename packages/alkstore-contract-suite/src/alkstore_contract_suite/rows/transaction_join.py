@@ -1,9 +1,19 @@
 """TX-10, TX-11, and what PAY-06 and STR-12 say of it: riding the application's own transaction."""
 
-from alkstore import Closed, CodecError, DatabaseError, InvalidArgument, InvalidName, PayloadTooLarge
+from alkstore import (
+    Closed,
+    CodecError,
+    DatabaseError,
+    HandleConsumed,
+    InvalidArgument,
+    InvalidName,
+    JobHandle,
+    PayloadTooLarge,
+)
 from alkstore_contract_suite.context import Context
 from alkstore_contract_suite.row import row
-from alkstore_contract_suite.rows._joining import applications, strict_applications
+from alkstore_contract_suite.rows._joining import Application, applications, strict_applications
+from alkstore_contract_suite.rows._queue import take
 from alkstore_contract_suite.rows._transaction import EVERYTHING, NOTHING, look, prepare, write_everything
 
 
@@ -67,6 +77,47 @@ async def a_join_has_its_limits(ctx: Context) -> None:
         payloads = [job.payload for job in await ctx.store.queue("jobs").list()]
         ctx.expect(payloads, [1], "what was written before the application's commit landed")
         await ctx.store.queue("jobs").cancel((await ctx.store.queue("jobs").list())[0].id)
+
+
+@row(
+    "Q-23",
+    text="A handle acked in a joined transaction is open again once that was rolled back, and used up once it committed.",
+    oracle="HandleConsumed inside, a retry with the body's error and an ack after rollbacks, HandleConsumed after a commit",
+    needs=("joins",),
+    kills=("joined-ack-is-final",),
+)
+async def a_joined_ack_is_open_again_after_a_rollback(ctx: Context) -> None:
+    for application in applications(ctx):
+        handle = await prepare(ctx, ctx.store)
+        async with ctx.refuses(KeyError, "the body's own exception"), handle:
+            async with application.transaction() as app, ctx.store.join(app.connection) as tx:
+                await tx.ack(handle)
+                raise KeyError("the joined block")
+        (job,) = await ctx.store.queue("held").list()
+        ctx.that("the joined block" in str(job.retry_error), "a rollback by an exception leads to a retry")
+        await ctx.advance(3_600)
+        handle = await take(ctx, ctx.store.queue("held"))
+        async with handle, application.transaction() as app:
+            async with ctx.store.join(app.connection) as tx:
+                await tx.ack(handle)
+            async with ctx.refuses(HandleConsumed, "acked in a transaction that is open it is used up"):
+                await handle.release()
+            await app.rollback()
+        ctx.expect(
+            await ctx.store.queue("held").list(), [], "a rollback by hand leads to the ack of a clean exit"
+        )
+        await _ends_with_the_commit(ctx, application)
+
+
+async def _ends_with_the_commit(ctx: Context, application: Application) -> None:
+    handle: JobHandle = await prepare(ctx, ctx.store)
+    async with handle, application.transaction() as app:
+        async with ctx.store.join(app.connection) as tx:
+            await tx.ack(handle)
+        await app.commit()
+    ctx.expect(await ctx.store.queue("held").list(), [], "the commit acks")
+    async with ctx.refuses(HandleConsumed, "after the commit it is used up"):
+        await handle.ack()
 
 
 @row(

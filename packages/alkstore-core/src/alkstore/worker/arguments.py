@@ -17,6 +17,9 @@ __all__ = ["Arguments", "Source", "arguments_of"]
 Source = Callable[[JobHandle], object]
 """Gives one argument for one job."""
 
+_UNTOLD: Final = inspect.Parameter("payload", inspect.Parameter.POSITIONAL_ONLY)
+"""What a function takes that does not tell: the payload."""
+
 ANYTHING: Final = (inspect.Parameter.empty, Any, object)
 """Annotations of a payload that is taken as it was decoded."""
 
@@ -48,7 +51,7 @@ def arguments_of(
     """Look at a handler's parameters.
 
     A parameter gets, by its annotation: the `Job`, the `JobHandle`, the `Store`, a resource of that type, or else the
-    payload, as that type. One may be the payload; further ones keep their defaults.
+    payload, as that type. One may be the payload; further ones keep their defaults. ``*args`` alone gets the payload.
 
     Raises:
         InvalidArgument: A parameter can get nothing, an annotation cannot be resolved, or no reader is known for it.
@@ -95,9 +98,13 @@ def _parameters(function: Callable[..., object], what: str) -> list[inspect.Para
             "not under TYPE_CHECKING alone"
         ) from error
     except ValueError:  # some built-ins tell nothing of theirs
-        return [inspect.Parameter("payload", inspect.Parameter.POSITIONAL_ONLY)]
+        return [_UNTOLD]
+    given = list(signature.parameters.values())
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [parameter for parameter in signature.parameters.values() if parameter.kind not in variable]
+    wanted = [parameter for parameter in given if parameter.kind not in variable]
+    if not wanted and given and given[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        return [_UNTOLD]  # a decorator's, which hands on what it gets
+    return wanted
 
 
 def _known(given: Mapping[Any, Source], annotation: Any) -> Source | None:

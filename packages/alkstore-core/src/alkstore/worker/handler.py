@@ -131,7 +131,7 @@ def compiled(handler: Handler, what: str, store: Store, resources: Mapping[type,
     """Look at a handler, and at each of its kinds, once and for all jobs.
 
     Raises:
-        InvalidArgument: A parameter can get nothing.
+        InvalidArgument: A parameter can get nothing, or the function is a generator.
     """
     function, timeout = handler.function, handler.timeout
     if isinstance(function, Kinds):
@@ -145,6 +145,10 @@ def compiled(handler: Handler, what: str, store: Store, resources: Mapping[type,
             for kind, each in function.handlers.items()
         }
         return _chooser(calls, function.key)
+    if _is_generator(function):
+        raise InvalidArgument(
+            f"{what} has a yield in it, so that calling it runs none of it, got {show(function)}; take the yield out"
+        )
     call = Call(function, arguments_of(function, what, store, resources), _is_async(function), timeout)
     return lambda _: call
 
@@ -172,6 +176,12 @@ def _found(value: object, key: str) -> str:
         return "no such key"
     kind = value[key]
     return show(kind) if isinstance(kind, str) else f"a {type(kind).__name__} there"
+
+
+def _is_generator(function: Callable[..., object]) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004  # as in `_is_async`
+    kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(is_kind(each) for is_kind in kinds for each in (function, call))
 
 
 def _is_async(function: Callable[..., object]) -> bool:

@@ -19,6 +19,7 @@ from alkstore.errors import Closed, DatabaseError
 from alkstore.job import JobHandle
 from alkstore.pausing import Pause
 from alkstore.store import Store
+from alkstore.worker.settling import SETTLED
 
 __all__ = ["Keeper", "Loser"]
 
@@ -150,7 +151,7 @@ class Keeper:
         for handle, loser in list(self._renewing.items()):
             if handle._deadline <= instant:
                 del self._renewing[handle]
-                loser.lose(handle)
+                _lose(handle, loser)
 
     # ------------------------------------------------------------ attempts
 
@@ -199,10 +200,15 @@ class Keeper:
         if loser is None:  # settled meanwhile
             return
         if end is None:
-            loser.lose(handle)
+            _lose(handle, loser)
         else:
             handle._deadline = end
             self.keep((handle,), loser)
+
+
+def _lose(handle: JobHandle, loser: Loser) -> None:
+    if handle._consumed in (None, SETTLED):  # or its handler has settled it, and goes on with something else
+        loser.lose(handle)
 
 
 def _due(handle: JobHandle) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 
 from alkstore import numbers
 from alkstore.errors import InvalidArgument, show
+from alkstore.job import ACKED_IN_TX
 from alkstore.stamps import Duration
 
 __all__ = ["Answer", "Counts", "Ending", "Fail", "Retry", "Tally"]
@@ -107,5 +108,5 @@ class Tally:
         setattr(self, name, getattr(self, name) + 1)
 
 
-BY_HANDLE: Final = {"acked": "done", "acked in a transaction": "done", "failed": "dead"}
+BY_HANDLE: Final = {"acked": "done", ACKED_IN_TX: "done", "failed": "dead"}
 """What a handle says of its end, where the counts say it otherwise."""

@@ -74,7 +74,7 @@ class Place:
                 answer = await self._answer(handle)
             else:
                 answer = await self._observed_answer(handle)
-            if answer is Ending.DONE and handle._consumed is None:
+            if answer is Ending.DONE and not handle._is_settled:
                 self._lane.finish(handle)
             else:
                 await self._lane.conclude(handle, answer)
@@ -154,10 +154,16 @@ class Place:
 
     async def _invoke(self, call: Call, positional: Sequence[object], named: Mapping[str, object]) -> object:
         if call.is_async:
-            return await call.function(*positional, **named)
-        # What is a plain function only outside (a decorator's, a partial's) may still give something to await.
-        value = await self._in_thread(functools.partial(call.function, *positional, **named))
-        return await value if inspect.isawaitable(value) else value
+            value = await call.function(*positional, **named)
+        else:
+            value = await self._in_thread(functools.partial(call.function, *positional, **named))
+        # What is a plain function only outside (a decorator's, a partial's) may still give something to await, and what
+        # forgot an await does.
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.isgenerator(value) or inspect.isasyncgen(value):
+            raise TypeError(f"handler gave {show(value)}, of which nothing has run: it has a yield in it")
+        return value
 
     async def _in_thread(self, function: functools.partial[object]) -> object:
         context = contextvars.copy_context()

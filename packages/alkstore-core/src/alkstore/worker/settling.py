@@ -37,8 +37,8 @@ class Settling:
 
     async def settle(self, handle: JobHandle, answer: Answer, is_lost: Callable[[], bool]) -> None:
         """Give an outcome; ``is_lost`` says while the database is away that there is no claim any more to settle."""
-        if handle._consumed is not None:  # by the handler itself
-            self._tally.count(handle._consumed)
+        if handle._is_settled:
+            self._count_own(handle, answer)
             return
         if answer is Ending.LOST:
             self.lose(handle)
@@ -46,7 +46,7 @@ class Settling:
         settle = _settle(handle, answer)
         handle._consumed = SETTLED
         if not await self._land(handle, settle, is_lost):
-            self.lose(handle)
+            self._missed(handle, answer)
         elif answer is Ending.DONE:
             self._tally.done += 1
         elif isinstance(answer, (Retry, Fail)):
@@ -61,17 +61,32 @@ class Settling:
         try:
             landed = await self._store._writer.settle_jobs([handle._ack() for handle in handles])
         except Closed:
-            landed = [None] * len(handles)
+            for handle in handles:
+                self.lose(handle)
+            return True
         except DatabaseError:
             for handle in handles:
                 handle._consumed = None
             return False
         for handle, instant in zip(handles, landed, strict=True):
             if instant is None:
-                self.lose(handle)
+                self._missed(handle, Ending.DONE)
             else:
                 self._tally.done += 1
         return True
+
+    def _missed(self, handle: JobHandle, answer: Answer) -> None:
+        """Count what did not land: done if the handler's own transaction had the ack, else its claim has ended."""
+        if handle._rode_home():
+            self._count_own(handle, answer)
+        else:
+            self.lose(handle)
+
+    def _count_own(self, handle: JobHandle, answer: Answer) -> None:
+        """Count what the handler did with its handle, and tell of what it raised after that."""
+        self._tally.count(handle._consumed or SETTLED)
+        if isinstance(answer, Retry) and isinstance(answer.reason, BaseException):
+            handle._tell_unheard(answer.reason)
 
     def lose(self, handle: JobHandle) -> None:
         """Count and tell of a claim that has ended."""
@@ -90,9 +105,11 @@ class Settling:
             try:
                 return (await self._store._writer.settle_jobs((settle,)))[0] is not None
             except Closed:
+                handle._rides = None  # nothing has been asked
                 return False
             except DatabaseError as error:
                 if is_lost():
+                    handle._rides = None
                     return False
                 record, name = handle._record, type(settle).__name__.lower()
                 LOGGER.warning(

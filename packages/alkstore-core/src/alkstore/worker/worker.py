@@ -74,6 +74,10 @@ class Worker:
         if not isinstance(store, Store):
             raise InvalidArgument(f"a worker needs a Store, got {show(store)}")
         self._store = store
+        if resources is not None and not isinstance(resources, Mapping):
+            raise InvalidArgument(
+                f"resources are given by their types, {{SmtpPool: pool}}; got {show(resources)}"
+            )
         self._assignments = self._looked_at(queues, outboxes, dict(resources or {}), concurrency)
         if not self._assignments and not schedules:
             raise InvalidArgument("a worker needs a handler for a queue or an outbox, or schedules=True")

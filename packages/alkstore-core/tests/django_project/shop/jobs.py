@@ -1,11 +1,11 @@
 from typing import Any
 
 from django.db import connection, transaction
+from shop.models import Missed, Order
 
 import alkstore
 import alkstore.django
 from alkstore.worker import Worker
-from shop.models import Missed, Order
 
 __all__ = ["USED", "confirm", "worker"]
 

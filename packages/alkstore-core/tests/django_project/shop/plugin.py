@@ -19,9 +19,9 @@ def pytest_configure() -> None:
 def emptied() -> Iterator[None]:
     """Leave neither orders, nor users, nor jobs to the next test."""
     from django.contrib.auth.models import User
+    from shop.models import Missed, Order
 
     from alkstore.django import store
-    from shop.models import Missed, Order
 
     yield
     for model in (Missed, Order, User):

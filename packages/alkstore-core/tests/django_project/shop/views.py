@@ -3,9 +3,9 @@ import json
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
+from shop.models import Order
 
 import alkstore.django
-from shop.models import Order
 
 __all__ = ["place_order"]
 
