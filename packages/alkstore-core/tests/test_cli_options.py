@@ -27,6 +27,13 @@ def said(*words: str, given: str = "", env: dict[str, str] | None = None) -> Res
         (["tail", "s", "--peek"], "--peek goes with --consumer"),
         (["work", "m:w", "--timeout", "5"], "--timeout goes with --exec"),
         (["migrate", "sqlite:///other.db"], "URL and --url are not the same"),
+        (["queues", "--option", "wait_timeout"], "--option takes NAME=VALUE"),
+        (["migrate", "--option", "=1"], "--option takes NAME=VALUE"),
+        (
+            ["queues", "--option", "wait_timeout=1", "--option", "wait_timeout=2"],
+            "wait_timeout is given twice",
+        ),
+        (["queues", "--option", "cache_size=1"], "has no option 'cache_size'; it takes"),
         (["migrate", "--grant-to", "r"], "--sql --grant-to ROLE"),
         (["migrate", "--sql", "--json"], "no JSON"),
     ],
@@ -41,6 +48,31 @@ def test_what_contradicts_itself_is_refused(
     assert result.exit_code == 2
     assert reason in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("durability=process", ""),
+        ("durability=2", "durability"),
+        ("wait_timeout=true", "wait_timeout must be seconds (int, float)"),
+        ("wait_timeout=0.5", ""),
+        ("wait_timeout=2", ""),
+    ],
+)
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_an_option_reaches_the_engines_store_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, reason: str, way: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = {"ALKSTORE_URL": "sqlite:///app.db"}
+    words = ["--option", option] if way == "option" else []
+    if way == "variable":
+        env["ALKSTORE_OPTIONS"] = f"{option} poll_interval=1"
+
+    result = said("enqueue", "q", *words, given="1\n", env=env)
+
+    assert (result.exit_code, reason in result.output) == (2 if reason else 0, True)
 
 
 def test_an_argument_takes_the_place_of_what_the_environment_says(

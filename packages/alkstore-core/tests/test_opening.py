@@ -85,8 +85,6 @@ def test_opening_an_engine_that_keeps_nothing_logs_a_warning(caplog: pytest.LogC
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        " ",
         ":memory:",
         "%3Amemory%3A",
         "file::memory:",
@@ -162,6 +160,11 @@ def test_a_password_never_appears_in_a_message(url: str) -> None:
 @pytest.mark.parametrize("url", [None, 7, b"ledger://books", Path("app.db")])
 def test_a_url_that_is_no_text_is_refused(url: object) -> None:
     assert type(url).__name__ in refusal(url)
+
+
+@pytest.mark.parametrize("url", ["", "  "])
+def test_an_empty_url_is_called_empty(url: str) -> None:
+    assert "url is empty" in refusal(url)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,12 @@ def test_an_unknown_scheme_names_the_package_to_install(scheme: str, package: st
     assert f"install {package}" in refusal(Installed((), ()), scheme)
 
 
+def test_a_url_that_names_another_driver_is_told_to_do_without(install: Install) -> None:
+    install("ledger-engine", "ledger")
+
+    assert refusal(discover(), "ledger+aioledger").endswith("write ledger://")
+
+
 def test_an_unknown_scheme_names_the_engines_that_are_installed(install: Install) -> None:
     install("ledger-engine", "ledger")
 

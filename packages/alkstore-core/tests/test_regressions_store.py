@@ -159,7 +159,7 @@ async def test_a_store_polls_within_its_interval_and_not_always_after_the_same_t
 async def test_a_store_is_opened_once() -> None:
     store = MemStore()
     async with store:
-        with pytest.raises(InvalidArgument, match="make a new one"):
+        with pytest.raises(InvalidArgument, match=r"use it, and aclose\(\) it"):
             _ = await store
     with pytest.raises(InvalidArgument, match="make a new one"):
         _ = await store

@@ -1,5 +1,6 @@
 """Engines on one file that are wrong in how they open it, what they tell of its failures, and how they commit or join."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -249,6 +250,16 @@ class JoinCommitsByItself(_Joiner):
     """With a position the application's transaction is committed."""
 
     joined = _CommitsWithAPosition
+
+
+@mutant("cancelled-join-goes-on", kills="DUR-08")
+class CancelledJoinGoesOn(_Joiner):
+    """A join runs on in a task of its own when its caller is cancelled."""
+
+    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
+        return await asyncio.shield(asyncio.ensure_future(super().begin(connection, begun)))
+
+    joined = JoinedTransaction
 
 
 class _SeesNoEnd(JoinedTransaction):

@@ -131,8 +131,11 @@ def choose(installed: Installed, scheme: str) -> EngineRegistration:
 def _unknown(installed: Installed, scheme: str) -> str:
     schemes = sorted({name for found in installed.engines for name in found.registration.schemes})
     have = f"installed: {', '.join(schemes)}" if schemes else "no engine is installed"
-    package = PACKAGES.get(scheme.partition("+")[0])
+    plain, _, driver = scheme.partition("+")
+    package = PACKAGES.get(plain)
     advice = f"; install {package}" if package is not None else f"; alkstore's own are {', '.join(PACKAGES)}"
+    if driver and plain in schemes:  # a URL of SQLAlchemy's, which names a driver too
+        advice = f"; the store has a driver of its own: write {plain}://"
     failures = "".join(
         f"; {it.distribution} is there but failed to load ({type(it.error).__name__}: {it.error})"
         for it in installed.broken

@@ -5,7 +5,6 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from alkstore.engine import EngineTransaction
 from alkstore.errors import InvalidArgument
 from alkstore.transaction import Tx
 
@@ -50,14 +49,11 @@ class TxContext(Generic[TxT]):
         self._store._check("Store.join" if joined else "Store.begin_tx", None, write=True)
         self._is_used = True
 
-        def give_back(begun: EngineTransaction) -> None:
-            if not joined:  # the caller ends his own
-                begun.abandon()
-
         engine = self._store._engine
         begin = engine.begin(self._connection, self._begun)
-        is_whole = engine.traits.begins_whole and not joined
-        begun = await self._store._obtain(begin, give_back, is_whole=is_whole)
+        # A joined connection is the caller's: in a task that outlives him it would be used beside him.
+        is_whole = engine.traits.begins_whole or joined
+        begun = await self._store._obtain(begin, lambda begun: begun.abandon(), is_whole=is_whole)
         return self._kind(self._store, begun, self._begun, joined=joined)
 
     async def __aenter__(self) -> TxT:

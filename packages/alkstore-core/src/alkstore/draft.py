@@ -6,7 +6,7 @@ from typing import Final
 
 from alkstore import names, numbers, payload
 from alkstore.engine import AlikeEvents, AlikeJobs, NewEvent, NewJob
-from alkstore.errors import InvalidArgument, show
+from alkstore.errors import CodecError, InvalidArgument, show
 from alkstore.stamps import Duration, Stamps, resolve
 from alkstore.values import EnqueueOpts
 
@@ -64,14 +64,31 @@ def new_jobs(
     if call.priority is None or isinstance(call.priority, bool):
         numbers.integer(call.priority, "priority")
     if each is None:
-        encode = payload.encode
-        return AlikeJobs(plain, [encode(value) for value in values])
+        return AlikeJobs(plain, _encoded(values))
     options = items(each, "each")
     if len(options) != len(values):
         raise InvalidArgument(
             f"each must hold one EnqueueOpts a payload, got {len(options)} for {len(values)} payloads"
         )
-    return [_one(plain, under, value, own, call) for value, own in zip(values, options, strict=True)]
+    try:
+        return [_one(plain, under, value, own, call) for value, own in zip(values, options, strict=True)]
+    except CodecError:
+        _encoded(values)  # says which
+        raise
+
+
+def _encoded(values: Sequence[object]) -> list[bytes]:
+    """Encode a batch's payloads; the error of one says which it is."""
+    encode = payload.encode
+    try:
+        return [encode(value) for value in values]
+    except CodecError:
+        for index, value in enumerate(values):
+            try:
+                encode(value)
+            except CodecError as error:
+                raise CodecError(f"payloads[{index}]: {error}") from error.__cause__
+        raise
 
 
 def _one(plain: NewJob, under: Stamps, value: object, own: object, call: EnqueueOpts) -> NewJob:
@@ -107,14 +124,14 @@ def new_events(
     checked = None if key is None else names.local(key, "key")
     own = None if keys is None else [_key(each) for each in items(keys, "keys")]
     values = items(payloads, "payloads")
-    none, encode = payload.encode_headers(None), payload.encode
+    none = payload.encode_headers(None)
     if own is None:
-        return AlikeEvents(NewEvent(stream, checked, b"", none), [encode(value) for value in values])
+        return AlikeEvents(NewEvent(stream, checked, b"", none), _encoded(values))
     if key is not None:
         raise InvalidArgument("give key for all events or keys for each, not both")
     if len(own) != len(values):
         raise InvalidArgument(f"keys must hold one key a payload, got {len(own)} for {len(values)} payloads")
-    return [NewEvent(stream, its, encode(value), none) for its, value in zip(own, values, strict=True)]
+    return [NewEvent(stream, its, data, none) for its, data in zip(own, _encoded(values), strict=True)]
 
 
 def _key(key: object) -> str | None:

@@ -323,7 +323,8 @@ class EngineTransaction(Protocol):
 
     def abandon(self) -> None:
         """End without awaiting, perhaps from the garbage collector: nothing lands, everything held is freed. Harmless on
-        one that has ended; called then too, since the caller's own SQL may have ended it.
+        one that has ended; called then too, since the caller's own SQL may have ended it. Of what rides the caller's it
+        ends no more than `TransactionEngine.begin` itself began.
         """
 
 
@@ -334,6 +335,9 @@ class TransactionEngine(Protocol):
         """Begin a transaction, or ride the one that is open on the caller's ``connection`` (commit and rollback are
         then the caller's). A thread without an event loop hands in its own as `alkstore.plain.PlainConnection`. ``begun``
         says where in the caller's code: the errors of those who wait for it name that.
+
+        To ride is awaited in the caller's task, whatever `Traits` say: cut short, it leaves the connection as it found
+        it, and has nothing under way on it any more.
 
         Raises:
             InvalidArgument: ``connection`` cannot be joined, and why.

@@ -112,7 +112,8 @@ class Life:
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise InvalidArgument(f"store {self._label} was opened before; make a new one")
+            again = "; make a new one" if self._state == "closed" else ": use it, and aclose() it in the end"
+            raise InvalidArgument(f"store {self._label} was opened before{again}")
         self._state = "opening"
         self._home = Home()
         try:

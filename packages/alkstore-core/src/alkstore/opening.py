@@ -80,6 +80,8 @@ def find(url: str, options: Mapping[str, object]) -> tuple[EngineRegistration, s
     """Give the engine of a URL, and the URL as that takes it: its scheme in lower case. Raises as `open`."""
     if not isinstance(url, str):
         raise InvalidArgument(f"url must be text such as 'sqlite:///app.db', got {type(url).__name__}")
+    if not url.strip():
+        raise InvalidArgument("url is empty; give one such as 'sqlite:///app.db'")
     _refuse_private_sqlite(url)
     scheme, separator, rest = url.partition("://")
     if not separator or _SCHEME.fullmatch(scheme) is None:

@@ -1,4 +1,6 @@
-"""TX-10, TX-11, and what PAY-06 and STR-12 say of it: riding the application's own transaction."""
+"""TX-10, TX-11, and what DUR-08, PAY-06, Q-23 and STR-12 say of it: riding the application's own transaction."""
+
+import asyncio
 
 from alkstore import (
     Closed,
@@ -15,6 +17,9 @@ from alkstore_contract_suite.row import row
 from alkstore_contract_suite.rows._joining import Application, applications, strict_applications
 from alkstore_contract_suite.rows._queue import take
 from alkstore_contract_suite.rows._transaction import EVERYTHING, NOTHING, look, prepare, write_everything
+
+CUTS = 8
+"""Turns of the loop in one of which a join is cancelled: more than any of them takes without waiting."""
 
 
 @row(
@@ -89,10 +94,14 @@ async def a_join_has_its_limits(ctx: Context) -> None:
 async def a_joined_ack_is_open_again_after_a_rollback(ctx: Context) -> None:
     for application in applications(ctx):
         handle = await prepare(ctx, ctx.store)
-        async with ctx.refuses(KeyError, "the body's own exception"), handle:
-            async with application.transaction() as app, ctx.store.join(app.connection) as tx:
-                await tx.ack(handle)
-                raise KeyError("the joined block")
+        async with (
+            ctx.refuses(KeyError, "the body's own exception"),
+            handle,
+            application.transaction() as app,
+            ctx.store.join(app.connection) as tx,
+        ):
+            await tx.ack(handle)
+            raise KeyError("the joined block")
         (job,) = await ctx.store.queue("held").list()
         ctx.that("the joined block" in str(job.retry_error), "a rollback by an exception leads to a retry")
         await ctx.advance(3_600)
@@ -118,6 +127,39 @@ async def _ends_with_the_commit(ctx: Context, application: Application) -> None:
     ctx.expect(await ctx.store.queue("held").list(), [], "the commit acks")
     async with ctx.refuses(HandleConsumed, "after the commit it is used up"):
         await handle.ack()
+
+
+@row(
+    "DUR-08",
+    text="A join that is cancelled at any point leaves the application its connection, and the storage to everybody.",
+    oracle="nothing but the cancellation comes out of the application's own block, and a write of the store lands",
+    needs=("joins",),
+    kills=("cancelled-join-goes-on",),
+)
+async def a_cancelled_join_leaves_the_connection_alone(ctx: Context) -> None:
+    for application in applications(ctx):
+        for turns in range(CUTS):
+            begun = asyncio.Event()
+            riding = ctx.start(_ride(ctx, application, begun))
+            await ctx.soon(begun.wait(), "the application begins")
+            for _ in range(turns):
+                await ctx.hold(0)
+            riding.cancel()
+            await asyncio.wait([riding])
+            ended = "cancelled" if riding.cancelled() else repr(riding.exception())
+            ctx.expect(
+                ended, "cancelled", f"{application.label}: the cancellation comes out, after {turns} turns"
+            )
+            ctx.that(await ctx.store.queue("jobs").enqueue(turns), "and the storage takes writes")
+    ctx.expect(await ctx.store.queue("lost").list(), [], "what was not committed is not there")
+
+
+async def _ride(ctx: Context, application: Application, begun: asyncio.Event) -> None:
+    async with application.transaction() as app:
+        begun.set()
+        async with ctx.store.join(app.connection) as tx:
+            await tx.enqueue("lost", 1)
+            await asyncio.Event().wait()
 
 
 @row(

@@ -1,13 +1,12 @@
 """``alkstore migrate``: a storage's schema made and brought up to date, by hand or by somebody with other rights."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
-from alkstore import opening
 from alkstore.cli.output import emit
-from alkstore.cli.storage import is_given, json_option
+from alkstore.cli.storage import Storage, is_given, json_option, options_of, options_option
 from alkstore.errors import AlkstoreError
 from alkstore.hookspecs import EngineRegistration
 
@@ -22,6 +21,7 @@ __all__ = ["migrate"]
     envvar="ALKSTORE_SCHEMA",
     help="The schema of a database that holds the store.  [default: the engine's]",
 )
+@options_option
 @click.option("--sql", "as_sql", is_flag=True, help="Print what would be run, and change nothing.")
 @click.option(
     "--grant-to", metavar="ROLE", help="With --sql: also what lets ROLE use it, and change no table."
@@ -31,6 +31,7 @@ def migrate(
     url: str | None,
     given: str | None,
     schema: str | None,
+    options: Sequence[str],
     as_sql: bool,
     grant_to: str | None,
     as_json: bool,
@@ -49,13 +50,13 @@ def migrate(
         raise click.UsageError("which storage is meant? give URL, or set ALKSTORE_URL")
     if as_sql and as_json:
         raise click.UsageError("--sql prints SQL, and no JSON")
-    options: dict[str, object] = {} if schema is None else {"schema": schema}
+    storage = Storage(url, schema, options_of(options))
     try:
-        registration, url = opening.find(url, options)
+        registration, url = storage.found()
         if as_sql:
-            click.echo(asyncio.run(_script(registration, url, options, grant_to)), nl=False)
+            click.echo(asyncio.run(_script(registration, url, storage.options, grant_to)), nl=False)
         else:
-            asyncio.run(_apply(registration, url, options, as_json))
+            asyncio.run(_apply(registration, url, storage.options, as_json))
     except AlkstoreError as error:
         raise click.ClickException(str(error)) from error
 

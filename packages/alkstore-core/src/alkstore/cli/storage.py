@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -23,6 +23,8 @@ __all__ = [
     "is_given",
     "json_option",
     "optional_storage",
+    "options_of",
+    "options_option",
     "run",
     "stopped",
     "storage_options",
@@ -42,10 +44,11 @@ class Failure(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What ``--url`` and ``--schema`` say. Its text shows no password."""
+    """What ``--url``, ``--schema`` and ``--option`` say. Its text shows no password."""
 
     url: str
     schema: str | None
+    more: Mapping[str, object]
 
     def __repr__(self) -> str:
         return f"Storage({self.shown})"
@@ -58,7 +61,7 @@ class Storage:
     @property
     def options(self) -> dict[str, object]:
         """What the engine is given beside the URL."""
-        return {} if self.schema is None else {"schema": self.schema}
+        return {**self.more, **({} if self.schema is None else {"schema": self.schema})}
 
     def found(self) -> tuple[EngineRegistration, str]:
         """Give the engine, and the URL as it takes it."""
@@ -89,7 +92,7 @@ class Storage:
 
 
 def storage_options(command: F) -> F:
-    """Give a command ``--url`` and ``--schema``, which it gets as one `Storage`."""
+    """Give a command ``--url``, ``--schema`` and ``--option``, which it gets as one `Storage`."""
 
     def must(storage: Storage | None) -> Storage:
         if storage is None:
@@ -106,11 +109,13 @@ def optional_storage(command: F) -> F:
 
 def _with_storage(command: F, choose: Callable[[Storage | None], Storage | None]) -> F:
     @functools.wraps(command)
-    def with_storage(*arguments: Any, url: str | None, schema: str | None, **named: Any) -> object:
-        storage = choose(Storage(url, schema) if url else None)
+    def with_storage(
+        *arguments: Any, url: str | None, schema: str | None, options: Sequence[str], **named: Any
+    ) -> object:
+        storage = choose(Storage(url, schema, options_of(options)) if url else None)
         return command(*arguments, storage=storage, **named)
 
-    return _url(_schema(with_storage))  # type: ignore[return-value]  # what is decorated keeps its other parameters
+    return _url(_schema(options_option(with_storage)))  # type: ignore[return-value]  # what is decorated keeps its other parameters
 
 
 _url = click.option(
@@ -124,6 +129,38 @@ _schema = click.option(
     envvar="ALKSTORE_SCHEMA",
     help="The schema of a database that holds the store.  [ALKSTORE_SCHEMA; else the engine's]",
 )
+
+options_option = click.option(
+    "--option",
+    "options",
+    envvar="ALKSTORE_OPTIONS",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the engine's store, as in statement_cache_size=0; once for each.  [ALKSTORE_OPTIONS]",
+)
+
+
+def options_of(given: Sequence[str]) -> dict[str, object]:
+    """Read what ``--option`` was given: a number, ``true``, ``false``, or else text."""
+    options: dict[str, object] = {}
+    for each in given:
+        name, separator, value = each.partition("=")
+        if not separator or not name.isidentifier():
+            raise click.UsageError(f"--option takes NAME=VALUE, as in statement_cache_size=0, got {each!r}")
+        if name in options:
+            raise click.UsageError(f"--option {name} is given twice")
+        options[name] = _value(value)
+    return options
+
+
+def _value(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return text
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object a line.")
 

@@ -61,7 +61,9 @@ async def made(
             value = value(*[await stack.enter_async_context(each) for each in arguments])
         worker = await target_of_worker.given(value, target, stack)
         if is_named and not takes_store:
-            raise click.UsageError(f"{target} has a store of its own, so --url and --schema mean nothing")
+            raise click.UsageError(
+                f"{target} has a store of its own, so --url, --schema and --option mean nothing"
+            )
         if worker.store._state == "new":
             worker.store._observe(observers)
             _ = await stack.enter_async_context(worker.store)

@@ -91,7 +91,7 @@ class Store(Proxy[store.Store]):
         self._is_closed = False
         self._portal = None  # type: ignore[assignment]  # until it is opened
         self._target = make()
-        _stores.add(self)  # now that there is something to close at the end of the process
+        _stores.add(self)
 
     # ------------------------------------------------------------ life
 
@@ -119,7 +119,7 @@ class Store(Proxy[store.Store]):
             portal.call(lambda _: opened.aclose())
         finally:
             portal.close()
-            _stores.discard(self)
+            _opened.discard(self)
 
     def _reach(self) -> tuple[Portal, store.Store]:
         with self._turn:
@@ -136,11 +136,12 @@ class Store(Proxy[store.Store]):
     def _open(self) -> None:
         portal, opened = Portal(), self._target
         try:
-            _opened = portal.call(lambda _: opened.__aenter__())
+            _ = portal.call(lambda _: opened.__aenter__())
         except BaseException:
             portal.close()
             raise
         self._portal = portal
+        _opened.add(self)
 
     # ------------------------------------------------------------ areas
 
@@ -263,11 +264,13 @@ class Store(Proxy[store.Store]):
 
 
 _stores: "Final[weakref.WeakSet[Store]]" = weakref.WeakSet()
+_opened: "Final[set[Store]]" = set()
+"""What is to be closed at the end of the process: those that the caller has dropped too, whose loops run on."""
 
 
 @atexit.register
 def _close_all() -> None:
-    for each in list(_stores):
+    for each in list(_opened):
         each.close()
 
 
