@@ -12,7 +12,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no fo
 
 COMMON = """
 import os, sqlite3, sys
-from alkstore_sqlite.connection import Connection, Place
+from alkstore_sqlite.connection import Connection
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.errors import FileReplaced
 from alkstore_sqlite.surroundings import check_place, connect_arguments, guard, prepare_writer
 from alkstore.errors import InvalidArgument

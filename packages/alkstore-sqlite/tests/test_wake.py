@@ -9,8 +9,9 @@ from alkstore.engine import NewWake, Signal, Topic, TopicKind, Watch
 from alkstore.errors import Closed
 from alkstore.testing import ManualClock
 from alkstore_sqlite import wake
-from alkstore_sqlite.connection import Place, Woken, bind, perform
+from alkstore_sqlite.connection import Woken, bind, perform
 from alkstore_sqlite.mark import Mark, Report, Watched
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.schema import MIGRATIONS
 from alkstore_sqlite.wake import Wakes
 

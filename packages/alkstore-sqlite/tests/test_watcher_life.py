@@ -162,7 +162,7 @@ PROGRAM = """
 import asyncio, os, sys
 from alkstore.engine import Topic, TopicKind
 from alkstore.testing import ManualClock
-from alkstore_sqlite.connection import Place
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.wake import Wakes
 
 async def baseline(channel):

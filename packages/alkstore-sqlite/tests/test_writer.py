@@ -284,7 +284,7 @@ async def test_a_write_that_is_cancelled_in_line_never_happens(path: Path) -> No
         assert rows(path) == [b"0", b"1", b"3"]
 
 
-async def test_a_write_that_is_cancelled_in_the_thread_lands_whole_before_what_comes_behind_it(
+async def test_a_write_that_is_cancelled_in_the_thread_is_whole_or_not_at_all_before_what_comes_behind_it(
     path: Path,
 ) -> None:
     async with opened(path) as engine:
@@ -299,7 +299,7 @@ async def test_a_write_that_is_cancelled_in_the_thread_lands_whole_before_what_c
             other.execute("ROLLBACK")
             await behind
 
-        assert rows(path) == [b"1", b"2", b"3"]
+        assert rows(path) in ([b"1", b"2", b"3"], [b"3"])
 
 
 async def free(engine: SqliteEngine) -> None:

@@ -8,9 +8,7 @@ costs one change of threads however many statements it runs.
 
 import asyncio
 import enum
-import errno
 import operator
-import os
 import random
 import sqlite3
 import sys
@@ -22,7 +20,8 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from alkstore.engine import Topic
 from alkstore.errors import Closed
-from alkstore_sqlite.errors import FileReplaced, is_busy
+from alkstore_sqlite.errors import is_busy
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.trigger import Heedful
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "Connection",
     "Errand",
     "Patience",
-    "Place",
     "Program",
     "Row",
     "Single",
@@ -156,7 +154,7 @@ class Connection(Heedful):
     ``place`` is where its file was when it was opened, `Place.check` finds out when another one stands there.
     """
 
-    place: "Place | None" = None
+    place: Place | None = None
     ran = 0
     """Programs that have run."""
     _trusted_until = 0.0
@@ -206,41 +204,6 @@ class Connection(Heedful):
                 self.execute("ROLLBACK")
 
 
-class Place(NamedTuple):
-    """A file's path and what stood there when it was opened."""
-
-    path: str
-    device: int
-    inode: int
-
-    @classmethod
-    def of(cls, path: str) -> "Place":
-        """Look at a path. Never opens the file: to close it again would drop SQLite's locks on it."""
-        found = os.stat(path)
-        return cls(path, found.st_dev, found.st_ino)
-
-    def is_there(self) -> bool:
-        """Whether the path still leads to the file that was opened."""
-        try:
-            self.check()
-        except FileReplaced:
-            return False
-        return True
-
-    def check(self) -> None:
-        """Make sure that the path still leads to the file that was opened.
-
-        Raises:
-            FileReplaced: It does not.
-        """
-        try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise FileReplaced(self.path) from error
-        if found.st_ino != self.inode or found.st_dev != self.device:
-            raise FileReplaced(self.path) from OSError(errno.ESTALE, os.strerror(errno.ESTALE), self.path)
-
-
 class Wait:
     """How long anybody in a store waits for another process, in a driver's thread: so many seconds, or until the close."""
 
@@ -254,13 +217,16 @@ class Wait:
 
 
 class Patience:
-    """What is left of a wait to one program, begun at a time.monotonic()."""
+    """What is left of a wait to one program, begun at a time.monotonic(); nothing once its caller has gone."""
 
-    __slots__ = ("_since", "_wait")
+    __slots__ = ("_has_gone", "_since", "_wait")
 
-    def __init__(self, wait: Wait, since: float | None = None) -> None:
+    def __init__(
+        self, wait: Wait, since: float | None = None, has_gone: Callable[[], bool] | None = None
+    ) -> None:
         self._wait = wait
         self._since = time.monotonic() if since is None else since
+        self._has_gone = has_gone
 
     @property
     def waited(self) -> float:
@@ -271,7 +237,7 @@ class Patience:
         """Try until the file is free.
 
         Raises:
-            sqlite3.OperationalError: It was not, for so long.
+            sqlite3.OperationalError: It was not, for so long, or until nobody wanted it any more.
             Closed: The store was closed meanwhile.
         """
         pause = SHORTEST_PAUSE
@@ -282,6 +248,9 @@ class Patience:
                 except sqlite3.OperationalError as error:
                     left = self._wait.limit - self.waited
                     if not is_busy(error) or left <= 0:
+                        raise
+                    # In the same thread all that comes later waits behind this.
+                    if self._has_gone is not None and self._has_gone():
                         raise
                 self._wait.is_held_up = True
                 # The jitter keeps processes that wait together from asking together.
@@ -314,6 +283,10 @@ class Errand(Program):
             if is_changed:
                 connection.row_factory, connection.text_factory = row_factory, text_factory
             self.finish()
+
+    def has_heir(self) -> bool:
+        """Whether its caller has gone."""
+        return self._heir is not None
 
     def finish(self) -> None:
         """Let who has come to wait for it know that it has run."""

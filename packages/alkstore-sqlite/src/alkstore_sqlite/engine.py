@@ -49,10 +49,11 @@ from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import schedule as _schedule
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Connection, Patience, Place, Single, Steps, Wait
+from alkstore_sqlite.connection import Connection, Patience, Single, Steps, Wait
 from alkstore_sqlite.hop import Work
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.native import SqliteTx
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.plain import begin_joined
 from alkstore_sqlite.reader import Readers, open_reader
 from alkstore_sqlite.surroundings import (

@@ -159,7 +159,7 @@ class Hop(Errand):
             raise
 
     def _wait_for_others(self, attempt: Callable[[], object]) -> None:
-        Patience(self._wait, self._since).call(attempt)
+        Patience(self._wait, self._since, self.has_heir).call(attempt)
 
     def _put_off(self, error: sqlite3.Error) -> None:
         """Fail who has waited for another process for long enough; the others have part of their time left."""

@@ -10,8 +10,9 @@ import aiosqlite
 
 from alkstore.batching import unanswered
 from alkstore.errors import DatabaseError, show
-from alkstore_sqlite.connection import Connection, Place, Program
+from alkstore_sqlite.connection import Connection, Program
 from alkstore_sqlite.errors import translated
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.surroundings import connect_arguments, guard
 
 __all__ = ["CLOSE_LIMIT", "LAST_CALL", "Link"]

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
 from alkstore.errors import Closed
-from alkstore_sqlite.connection import Connection, Errand, Patience, Place, Steps, Wait, perform
+from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, Wait, perform
 from alkstore_sqlite.errors import is_broken
 from alkstore_sqlite.hop import told
 from alkstore_sqlite.link import CLOSE_LIMIT, Link
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.surroundings import prepare_reader
 
 __all__ = ["Readers", "open_reader"]

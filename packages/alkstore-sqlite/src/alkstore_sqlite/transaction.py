@@ -116,11 +116,8 @@ class SqliteTransaction(Operations):
         since = time.monotonic()
         await writer.lend(transaction)
         try:
-            link = transaction._link = await writer.usable()
-            patience = Patience(writer.wait, since)
-            part = _Part(lambda connection: connection.begin(patience.call), link.path, patience=patience)
-            await transaction._hop(link, part)
-            part.result()
+            transaction._link = await writer.usable()
+            await transaction._take_lock(transaction._link, since)
         except BaseException as error:
             if isinstance(error, Exception) and is_broken(error):
                 writer.broke()
@@ -128,6 +125,18 @@ class SqliteTransaction(Operations):
             writer.start(transaction._undo())
             raise
         return transaction
+
+    async def _take_lock(self, link: Link, since: float) -> None:
+        patience = Patience(self._writer.wait, since, lambda: part.has_heir())
+        part = _Part(lambda connection: connection.begin(patience.call), link.path, patience=patience)
+        try:
+            await self._hop(link, part)
+        except asyncio.CancelledError:
+            part.leave_to(
+                lambda: None
+            )  # nothing is left but its end: in the thread all that comes later waits for it
+            raise
+        part.result()
 
     @property
     def is_open(self) -> bool:

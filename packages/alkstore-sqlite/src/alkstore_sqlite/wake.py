@@ -10,10 +10,11 @@ from alkstore.clock import Clock
 from alkstore.engine import NewWake, Topic, TopicKind, Watch
 from alkstore.errors import DatabaseError, show
 from alkstore.watch import Hub
-from alkstore_sqlite.connection import Change, Place, Statement, Steps, Tells, Woken
+from alkstore_sqlite.connection import Change, Statement, Steps, Tells, Woken
 from alkstore_sqlite.errors import translate, translated
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.mark import Board, Report, Watched
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.watcher import OpenHint, Watcher
 
 __all__ = ["Wakes", "notify", "read_channel"]

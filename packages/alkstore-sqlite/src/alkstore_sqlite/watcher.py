@@ -27,11 +27,12 @@ from typing import Final, TypeAlias
 
 from alkstore import statements
 from alkstore.engine import TopicKind
-from alkstore_sqlite.connection import Connection, Place, bind
+from alkstore_sqlite.connection import Connection, bind
 from alkstore_sqlite.errors import is_busy
 from alkstore_sqlite.inotify import FileHint
 from alkstore_sqlite.mark import Board, Report, Watched
 from alkstore_sqlite.pace import SAFETY, Pace, Wait
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.surroundings import connect_arguments, guard
 
 __all__ = ["OpenHint", "Watcher"]

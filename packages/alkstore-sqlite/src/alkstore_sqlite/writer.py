@@ -131,11 +131,12 @@ class Writer:
             await self._wait(work)
         else:  # as `_hop`, without the coroutine and the questions of a batch
             self._is_busy = True
-            works = (work,)
+            works, is_left = (work,), False
             program = Hop(works, self.link.path, self.clock, self.wait)
             try:
                 await self.link.hop(program)
             except BaseException as error:
+                is_left = not isinstance(error, Exception)
                 self._not_awaited(works, program, error)
             else:
                 if work.error is not None:
@@ -144,10 +145,10 @@ class Writer:
                     woken, work.woken = work.woken, ()
                     self._landed(woken)
             finally:
-                if self._line:
+                if not self._line:
+                    self._is_busy = is_left
+                elif not is_left:
                     self._hand_on()
-                else:
-                    self._is_busy = False
         if work.error is not None:
             raise work.error
         return work._result
@@ -190,11 +191,17 @@ class Writer:
         raise error
 
     async def _end_left(self, works: Sequence[Work[Any]], program: Hop) -> None:
-        """See to what a hop did for somebody who has gone, when it has; a close waits for that."""
+        """See to what a hop did for somebody who has gone, when it has; a close waits for that.
+
+        The writer is busy until then: behind it in the thread nobody would be told that he has waited for long enough.
+        """
         has_run = asyncio.Event()
         program.leave_to(has_run.set)
-        await has_run.wait()
-        self._finish(works, is_left=True)
+        try:
+            await has_run.wait()
+            self._finish(works, is_left=True)
+        finally:
+            self._hand_on()
 
     def _give_up(self, works: Sequence[Work[Any]], error: Exception) -> None:
         for work in works:

@@ -12,8 +12,9 @@ from hanging import HUNG
 from alkstore.engine import NewWake, Signal, Watch
 from alkstore.testing import ManualClock
 from alkstore_sqlite import wake
-from alkstore_sqlite.connection import Place, Steps, perform
+from alkstore_sqlite.connection import Steps, perform
 from alkstore_sqlite.inotify import FileHint
+from alkstore_sqlite.place import Place
 from alkstore_sqlite.schema import MIGRATIONS
 from alkstore_sqlite.wake import Wakes
 from alkstore_sqlite.watcher import OpenHint
