@@ -4,7 +4,7 @@ import asyncio
 
 from faulty import FaultyStore, turn, warped
 
-from alkstore import StopToken
+from alkstore import JobHandle, StopToken
 from alkstore.worker import Counts, Worker
 
 
@@ -85,3 +85,29 @@ async def test_a_worker_that_has_something_to_begin_with_claims_no_single_job() 
         assert work.seen == list(range(24))
         assert store.wire.calls["claim_jobs"] <= 10
         assert await work.end() == Counts(done=24)
+
+
+@warped
+async def test_a_handler_that_has_settled_its_job_goes_on_for_as_long_as_it_likes() -> None:
+    async with FaultyStore() as store:
+        await store.queue("q").enqueue(1, visibility_timeout=3)
+        stop, settled, goes_on = StopToken(), asyncio.Event(), asyncio.Event()
+        ended: list[int] = []
+
+        async def handler(claim: JobHandle) -> None:
+            await claim.ack()
+            settled.set()
+            await goes_on.wait()
+            ended.append(claim.job.id)
+
+        working = asyncio.ensure_future(Worker(store, {"q": handler}).run(stop, signals=False))
+        await settled.wait()
+        for _ in range(10):
+            await store.clock.advance(1)  # its claim would have been renewed, and found to be gone
+        await turn()
+        goes_on.set()
+        await turn()
+        stop.cancel()
+
+        assert await working == Counts(done=1)
+        assert ended == [1]

@@ -137,23 +137,6 @@ async def test_a_claim_that_a_renewal_finds_ended_cancels_its_handler_long_befor
 
 
 @warped
-async def test_a_handler_that_has_settled_its_job_goes_on_with_something_else_for_as_long_as_it_likes() -> (
-    None
-):
-    async with FaultyStore() as store:
-        await store.queue("q").enqueue(1, visibility_timeout=3)
-        work = Work(store)
-        claim = await work.begun.get()
-        await claim.ack()
-        for _ in range(10):
-            await store.clock.advance(1)
-        work.gate.set()
-
-        assert await work.end() == Counts(done=1)
-        assert work.cancelled == []
-
-
-@warped
 async def test_a_place_that_lost_a_claim_is_as_good_as_before() -> None:
     async with FaultyStore() as store:
         values: list[int] = []
