@@ -26,6 +26,7 @@ __all__ = [
     "OwnConnection",
     "Place",
     "Traffic",
+    "answered",
     "end",
     "is_ours",
 ]
@@ -65,7 +66,7 @@ class OwnConnection(asyncpg.Connection):
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         self.last_status = ""
-        self.last_status = status = await super().execute(query, *args, timeout=timeout)
+        self.last_status = status = await answered(self, super().execute(query, *args, timeout=timeout))
         return status
 
     def get_reset_query(self) -> str:
@@ -94,6 +95,29 @@ async def end(connection: Connection) -> None:
             connection.terminate()
 
 
+async def answered(connection: Connection, sent: Awaitable[T]) -> T:
+    """Await the driver's answer, and see that it is the server's.
+
+    Raises:
+        ConnectionDoesNotExistError: The connection ended before it, whatever the driver makes of that.
+    """
+    try:
+        answer = await sent
+    except (AttributeError, TypeError) as error:
+        if not connection.is_closed():
+            raise
+        # Ended between two steps of one statement, the driver misses what it has just thrown away.
+        raise asyncpg.ConnectionDoesNotExistError(_UNANSWERED) from error
+    # None is what the driver answers of a connection that is lost while it is being closed: a commit that never landed
+    # would be taken for one that has. A statement may have no other answer, so it does not count alone.
+    if answer is None and connection.is_closed():
+        raise asyncpg.ConnectionDoesNotExistError(_UNANSWERED)
+    return answer
+
+
+_UNANSWERED: Final = "connection was ended before its answer"
+
+
 class Traffic:
     """How much is in the server's hands, and how much ever was, for whoever waits until nothing moves any more."""
 
@@ -119,14 +143,11 @@ class DriverSession:
         self._schema = schema
 
     async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
-        try:
-            # A record is read by position like a tuple; its stubs do not say so.
-            rows: Sequence[Any] = await self.connection.fetch(self._schema.render(statement), *parameters)
-        except AttributeError as error:
-            if not self.connection.is_closed():
-                raise
-            # Ended between two steps of one statement, the driver misses what it has just thrown away.
-            raise asyncpg.ConnectionDoesNotExistError("connection was ended before its answer") from error
+        connection = self.connection
+        # A record is read by position like a tuple; its stubs do not say so.
+        rows: Sequence[Any] = await answered(
+            connection, connection.fetch(self._schema.render(statement), *parameters)
+        )
         return rows
 
 

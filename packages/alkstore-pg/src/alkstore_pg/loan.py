@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
+from alkstore_pg.link import Connection, answered
+
 __all__ = ["Loan"]
 
 T = TypeVar("T")
@@ -54,8 +56,11 @@ class Loan(PoolConnectionProxy):
     def fetchval(self, *args: Any, **options: Any) -> Any:
         return self._telling(super().fetchval(*args, **options))
 
-    async def _telling(self, statement: Awaitable[T]) -> T:
+    def _telling(self, statement: Awaitable[T]) -> Awaitable[T]:
+        return self._told_of(self._con, statement)
+
+    async def _told_of(self, connection: Connection, statement: Awaitable[T]) -> T:
         try:
-            return await statement
+            return await answered(connection, statement)
         finally:
             self._told()
