@@ -53,7 +53,7 @@ class JobHandle:
         self._job: Job | None = None
         self._consumed: str | None = None
         self._rides: EngineTransaction | None = None
-        """The caller's transaction in which it was acked. How that ended nobody tells us, but the claim knows."""
+        """The transaction in which it was acked, if how that ended nobody tells us: the claim knows."""
         self._deadline = record.deadline or 0
         self._hold: Renewal | None = None
         self._keeper: Keeper | None = None
@@ -208,12 +208,12 @@ class JobHandle:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether it is used up. Not so once the caller's transaction in which it was acked is over: a settle will tell."""
+        """Whether it is used up. Not so once a transaction that it rode is over: a settle will tell."""
         return self._consumed is not None and not (self._is_riding and not self._rides_open)
 
     @property
     def _is_riding(self) -> bool:
-        """Whether all that is known of its end is an ack in a transaction of the caller's own."""
+        """Whether all that is known of its end is an ack in a transaction whose end is the caller's, or unknown."""
         return self._consumed is ACKED_IN_TX and self._rides is not None
 
     @property
@@ -221,7 +221,7 @@ class JobHandle:
         return self._rides is not None and self._rides.is_open
 
     def _rode_home(self) -> bool:
-        """Whether nothing landed because the caller's transaction had: the ack was in it, and the job is done."""
+        """Whether nothing landed because the transaction had that it rode: the ack was in it, and the job is done."""
         if self._rides is not None:
             self._consumed, self._rides = ACKED_IN_TX, None
         return self._consumed is ACKED_IN_TX
@@ -230,7 +230,7 @@ class JobHandle:
         """Give what is told of a settle that did not land: False, for the claim was no longer live.
 
         Raises:
-            HandleConsumed: It was acked in a transaction of the caller's own, which has committed.
+            HandleConsumed: It was acked in a transaction that it rode, and that has committed.
         """
         if self._rode_home():
             raise HandleConsumed("job handle", ACKED_IN_TX)

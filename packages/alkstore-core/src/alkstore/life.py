@@ -370,6 +370,8 @@ class Life:
         """Await a clean-up to its end; its failure must not hide what is under way, so it is only logged."""
         try:
             await self._shielded(work)
+        except Closed:
+            pass  # what a closed store held is left to lapse (DUR-06)
         except AlkstoreError as error:
             LOGGER.warning("clean-up in %s failed: %s", self._label, error)
 

@@ -51,7 +51,7 @@ class _Use:
             # Ended by the engine, not by the block: a block that goes on over this error is told at its end.
             life._is_cut_off = not life._is_landing and not is_open
         if not is_open and not life._is_ended:
-            life._end(reopen=True)
+            life._end(reopen=True, is_unsure=not isinstance(exc, DatabaseError))
 
 
 class TxLife:
@@ -101,10 +101,11 @@ class TxLife:
             try:
                 with self._store._inside:  # the store's close lets a commit finish that was handed over
                     await self._tx.commit()
-            except BaseException:
+            except BaseException as error:
                 if self._tx.is_open:  # a commit cut short must not leave it open in the storage
                     await self._roll_back()
-                self._end(reopen=True)
+                is_known = isinstance(error, AlkstoreError) and not getattr(error, "outcome_unknown", False)
+                self._end(reopen=True, is_unsure=not is_known)
                 raise
             self._end(reopen=False)
 
@@ -144,7 +145,8 @@ class TxLife:
         """Let the calling task in, one at a time."""
         return _Use(self)
 
-    def _end(self, *, reopen: bool) -> None:
+    def _end(self, *, reopen: bool, is_unsure: bool = False) -> None:
+        """Be over; ``reopen`` what was acked, and if it is unsure whether that landed let each claim decide."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -152,8 +154,10 @@ class TxLife:
         if not self._is_joined:
             self._tx.abandon()  # the caller's own SQL may have ended it, past the engine, which holds what it held
         acked, self._acked = self._acked, []
-        if reopen:
-            for handle in acked:
+        for handle in acked if reopen else ():
+            if is_unsure:
+                handle._rides = self._tx
+            else:
                 handle._consumed = None
 
     async def _undo(self) -> None:
@@ -203,7 +207,7 @@ class TxLife:
             self._end(reopen=False)
             return
         if not self._is_open:
-            self._end(reopen=True)
+            self._end(reopen=True, is_unsure=True)  # by the caller's own SQL
             if exc is None and self._is_cut_off:  # or the block would believe that it has committed
                 raise Closed("transaction")
             return
