@@ -40,11 +40,14 @@ async def test_a_block_around_the_callers_own_end_leaves_the_job_done(
 async def test_after_the_callers_own_rollback_a_body_that_fails_leads_to_a_retry(
     store: SqliteStore, handle: JobHandle
 ) -> None:
-    with pytest.raises(KeyError):
+    async def work() -> None:
         async with handle, store.begin_tx() as tx:
             await tx.ack(handle)
             await tx.connection.execute("ROLLBACK")
             raise KeyError("the body")
+
+    with pytest.raises(KeyError):
+        await work()
 
     (job,) = await store.queue("q").list()
     assert "the body" in str(job.retry_error)
