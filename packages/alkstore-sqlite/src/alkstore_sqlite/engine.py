@@ -49,11 +49,11 @@ from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import schedule as _schedule
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Connection, Patience, Single, Steps, Wait
+from alkstore_sqlite.connection import Single, Steps, Wait
 from alkstore_sqlite.hop import Work
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.native import SqliteTx
-from alkstore_sqlite.place import Place
+from alkstore_sqlite.opening import open_writer
 from alkstore_sqlite.plain import begin_joined
 from alkstore_sqlite.reader import Readers, open_reader
 from alkstore_sqlite.surroundings import (
@@ -63,7 +63,6 @@ from alkstore_sqlite.surroundings import (
     check_place,
     check_version,
     path_of_url,
-    prepare_writer,
 )
 from alkstore_sqlite.transaction import SqliteTransaction
 from alkstore_sqlite.wake import Wakes
@@ -106,7 +105,7 @@ class SqliteEngine:
         self._readers = Readers(partial(open_reader, place), wait_timeout=wait_timeout)
         self._writer = Writer(
             link,
-            reopen=partial(_open_writer, path, clock, durability, wait_timeout, place),
+            reopen=partial(open_writer, path, clock, durability, place),
             clock=clock,
             wait_timeout=wait_timeout,
             landed=self._wakes.landed,
@@ -126,7 +125,7 @@ class SqliteEngine:
         """
         check_version()
         check_place(path)
-        link = await _open_writer(path, clock, durability, wait_timeout)
+        link = await open_writer(path, clock, durability, None, Wait(wait_timeout))
         return cls(link, path, clock, wait_timeout=wait_timeout, durability=durability)
 
     @property
@@ -282,20 +281,6 @@ class SqliteEngine:
 
 def _names() -> Steps[Names]:
     return Names((yield from _queue.names()), (yield from _stream.names()))
-
-
-async def _open_writer(
-    path: str, clock: Clock, durability: Durability, wait_timeout: float, place: Place | None = None
-) -> Link:
-    wait = Wait(wait_timeout)
-    patience = Patience(wait)
-
-    def prepare(connection: Connection) -> None:
-        patience.call(lambda: prepare_writer(connection, durability))
-        connection.heed()
-        schema.migrate(connection, clock.now(), patience)
-
-    return await Link.open(path, prepare, place, wait.abort.set)
 
 
 class SqliteStore(Store):

@@ -8,7 +8,7 @@ from alkstore.errors import Closed
 from alkstore_sqlite.connection import Connection, Errand, Patience, Steps, Wait, perform
 from alkstore_sqlite.errors import is_broken
 from alkstore_sqlite.hop import told
-from alkstore_sqlite.link import CLOSE_LIMIT, Link
+from alkstore_sqlite.link import CLOSE_LIMIT, LAST_CALL, Link
 from alkstore_sqlite.place import Place
 from alkstore_sqlite.surroundings import prepare_reader
 
@@ -70,6 +70,7 @@ class Readers:
         self._free = asyncio.Semaphore(MOST_READERS)
         self._idle: list[Link] = []
         self._used: set[Link] = set()
+        self._opening: set[asyncio.Future[None]] = set()
         self._reads = 0
         self._is_closed = False
 
@@ -93,7 +94,7 @@ class Readers:
         async with self._free:
             if self._is_closed:
                 raise Closed("store")
-            link = self._idle.pop() if self._idle else await self._open_link()
+            link = self._idle.pop() if self._idle else await self._open()
             self._used.add(link)
             program = _Reading(operation, link.path, Patience(self._wait), is_single=is_single)
             is_sound = False
@@ -108,6 +109,19 @@ class Readers:
             finally:
                 await self._put_back(link, is_sound)
         return program.result()
+
+    async def _open(self) -> Link:
+        opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opening.add(opening)
+        try:
+            link = await self._open_link()
+            if self._is_closed:  # the close has not found it, and nobody would ever close it
+                await link.close()
+                raise Closed("store")
+            return link
+        finally:
+            self._opening.discard(opening)
+            opening.set_result(None)
 
     @property
     def is_at_work(self) -> bool:
@@ -133,6 +147,8 @@ class Readers:
         links = [*self._idle, *self._used]
         self._idle.clear()
         await asyncio.gather(*(link.close(CLOSE_LIMIT) for link in links))
+        if self._opening:
+            await asyncio.wait({*self._opening}, timeout=LAST_CALL)
 
 
 async def open_reader(place: Place) -> Link:

@@ -30,7 +30,6 @@ T = TypeVar("T")
 MOST_A_HOP: Final = 256
 """Operations that share a commit at most, so that the last of a crowd does not wait for all of it."""
 
-
 CHORES_LIMIT: Final = 0.4
 """Seconds. Core gives a close that has had its time one more second, of which the connection needs some."""
 
@@ -64,7 +63,7 @@ class Writer:
 
     Args:
         link: The connection.
-        reopen: Opens it again once it is of no use; never makes a file.
+        reopen: Opens it again once it is of no use, within such a wait; never makes a file.
         clock: What *now* is.
         wait_timeout: Seconds that anybody stands in line, or waits for another process.
         landed: Called in the loop after each commit with the topics to wake.
@@ -74,7 +73,7 @@ class Writer:
         self,
         link: Link,
         *,
-        reopen: Callable[[], Awaitable[Link]],
+        reopen: Callable[[Wait], Awaitable[Link]],
         clock: Clock,
         wait_timeout: float,
         landed: Callable[[Sequence[Woken]], object],
@@ -86,7 +85,7 @@ class Writer:
         self._line: deque[Work[Any] | _Turn] = deque()
         self._is_busy = False
         self._is_broken = False
-        self._is_mending = False
+        self._mending: asyncio.Future[None] | None = None
         self._is_closed = False
         self._owner: Owner | None = None
         self._flusher: asyncio.Task[None] | None = None
@@ -105,7 +104,7 @@ class Writer:
 
         Not so while a caller stands still between its hop and handing on, or has the writer for a transaction.
         """
-        return self._is_mending or self.link.is_at_work
+        return self._mending is not None or self.link.is_at_work
 
     @property
     def is_held_up(self) -> bool:
@@ -191,17 +190,14 @@ class Writer:
         raise error
 
     async def _end_left(self, works: Sequence[Work[Any]], program: Hop) -> None:
-        """See to what a hop did for somebody who has gone, when it has; a close waits for that.
-
-        The writer is busy until then: behind it in the thread nobody would be told that he has waited for long enough.
-        """
+        """See to what a hop did for somebody who has gone, when it has; a close and the line wait for that."""
         has_run = asyncio.Event()
         program.leave_to(has_run.set)
         try:
             await has_run.wait()
             self._finish(works, is_left=True)
         finally:
-            self._hand_on()
+            self._hand_on()  # not before: behind it in the thread nobody is told that he has waited for too long
 
     def _give_up(self, works: Sequence[Work[Any]], error: Exception) -> None:
         for work in works:
@@ -331,13 +327,19 @@ class Writer:
         return self.link
 
     async def _mend(self) -> None:
-        self._is_mending = True
+        if self._is_closed:
+            raise Closed("store")
+        mending = self._mending = asyncio.get_running_loop().create_future()
         try:
             await self.link.close()
-            self.link = await self._reopen()
+            link = await self._reopen(self.wait)
+            if self._is_closed:  # the close has found the old one, and nobody would ever close this
+                await link.close()
+                raise Closed("store")
+            self.link, self._is_broken = link, False
         finally:
-            self._is_mending = False
-        self._is_broken = False
+            self._mending = None
+            mending.set_result(None)
 
     def broke(self) -> None:
         """Have the connection opened again before its next use."""
@@ -371,6 +373,8 @@ class Writer:
         finally:
             self._end_line()
             await self.link.close(patience)
+            if self._mending is not None:
+                await asyncio.wait((self._mending,), timeout=LAST_CALL)
             rest = {*self._chores, *((self._flusher,) if self._flusher is not None else ())}
             if rest:
                 await asyncio.wait(rest, timeout=LAST_CALL)
