@@ -54,7 +54,7 @@ class Carrier(Session, Protocol):
         """
 
     async def leave(self) -> None:
-        """Roll back what `enter` made begin."""
+        """Roll back what `enter` made begin, or was about to when it was cut short."""
 
 
 def carried(given: object, schema: Schema) -> Carrier:
@@ -93,7 +93,7 @@ def _of_sqlalchemy(given: object, schema: Schema) -> Carrier | None:
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
         if isinstance(given, async_scoped_session):
-            # Its session is often that of the task that asks, and the task that begins is not the caller's.
+            # Its session is often that of the task that asks, and who undoes a join that was cut short is another one.
             raise InvalidArgument(
                 "session is a scoped one: join the session that it stands for, join(session())"
             )
@@ -270,17 +270,23 @@ class AlchemyCarrier:
 
     async def _begun(self) -> Any:
         given: Any = self.given
+        self._has_begun = not given.in_transaction()
         if self._is_session:
             self._nested = self._sync.get_nested_transaction()
             return await given.connection()
-        if not given.in_transaction():
-            self._has_begun = True
+        if self._has_begun:
             await given.begin()
         return given
 
     async def leave(self) -> None:
-        if self._has_begun:
-            await self.given.rollback()
+        if not self._has_begun:
+            return
+        given: Any = self.given
+        if self._is_session:
+            # A rollback of the session's would have its objects read anew, which is not ours to ask for.
+            await given.run_sync(_end_of_session)
+        else:
+            await given.rollback()
 
     async def fetch(self, statement: str, *parameters: object) -> Sequence[Row]:
         assert self._inner is not None
@@ -289,3 +295,8 @@ class AlchemyCarrier:
             await cast(Any, self.given).connection()
             self._nested = nested
         return await self._inner.fetch(statement, *parameters)
+
+
+def _end_of_session(session: Any) -> None:
+    if (transaction := session.get_transaction()) is not None:
+        transaction.close()

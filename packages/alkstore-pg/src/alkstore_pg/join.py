@@ -46,6 +46,8 @@ class JoinedTransaction(Operations):
     async def begin(cls, connection: object, engine: "PgEngine", label: str) -> "JoinedTransaction":
         """Find the driver's connection, make it begin if it begins by itself, and see that it is in a transaction.
 
+        It runs in the caller's task: failed or cancelled, it leaves the connection as it was, with nothing under way on it.
+
         Raises:
             InvalidArgument: It cannot be joined, and why.
             DatabaseError: Its transaction has failed before, or the server is gone.
@@ -68,12 +70,30 @@ class JoinedTransaction(Operations):
             if not joined.is_open:
                 raise InvalidArgument("connection is in no transaction; begin one on it before joining")
         except BaseException as error:
-            with suppress(*carrier.errors):  # the first error is the one to tell
-                await carrier.leave()
+            await joined._leave()
             if isinstance(error, carrier.errors):
                 raise _made(error) from origin(error)
             raise
         return joined
+
+    async def _leave(self) -> None:
+        """Roll back what `begin` made begin, to its end: cut short, it would go on beside whoever uses the connection next."""
+
+        async def leave() -> None:
+            with suppress(*self._carrier.errors):  # the first error is the one to tell
+                async with asyncio.timeout(self._limit):
+                    await self._carrier.leave()
+
+        leaving = self._engine._pool.spawn(leave())
+        cancelled: asyncio.CancelledError | None = None
+        while not leaving.done():
+            try:
+                await asyncio.wait((leaving,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        leaving.result()
+        if cancelled is not None:
+            raise cancelled
 
     @property
     def is_open(self) -> bool:
