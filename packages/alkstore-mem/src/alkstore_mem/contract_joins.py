@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, NullPool, event
+from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -53,12 +53,14 @@ class Sessions:
     @asynccontextmanager
     async def _engine(self, **options: Any) -> AsyncIterator[AsyncEngine]:
         url = URL.create("sqlite+aiosqlite", database=str(self._path))
-        engine = create_async_engine(url, poolclass=NullPool, **options)
+        engine = create_async_engine(url, **options)
         if not options:
             # The recipe of SQLAlchemy's page on SQLite: begin when SQLAlchemy says so, or savepoints do not hold.
             event.listen(engine.sync_engine, "connect", _leave_beginning_to_us)
             event.listen(engine.sync_engine, "begin", _begin)
         try:
+            async with engine.connect():
+                pass  # cancelled while it connects, the driver leaves a thread that tells nobody
             yield engine
         finally:
             await engine.dispose()

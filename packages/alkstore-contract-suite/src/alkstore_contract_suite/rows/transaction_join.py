@@ -145,12 +145,13 @@ async def a_cancelled_join_leaves_the_connection_alone(ctx: Context) -> None:
             for _ in range(turns):
                 await ctx.hold(0)
             riding.cancel()
-            await asyncio.wait([riding])
+            await ctx.soon(asyncio.wait([riding]), "the application's block ends")
             ended = "cancelled" if riding.cancelled() else repr(riding.exception())
             ctx.expect(
                 ended, "cancelled", f"{application.label}: the cancellation comes out, after {turns} turns"
             )
-            ctx.that(await ctx.store.queue("jobs").enqueue(turns), "and the storage takes writes")
+            landed = ctx.start(ctx.store.queue("jobs").enqueue(turns))
+            ctx.that(await ctx.soon(landed, "the storage takes writes"), "the storage takes writes")
     ctx.expect(await ctx.store.queue("lost").list(), [], "what was not committed is not there")
 
 
