@@ -262,11 +262,7 @@ async def test_a_connection_that_dies_is_an_error_with_its_cause(
 
 
 async def test_a_server_that_was_restarted_is_still_the_same_place(engine: PgEngine, dsn: str) -> None:
-    from alkstore_pg import join
-
-    async with asyncpg_by_hand(dsn) as app:
-        await engine.begin(app.given)
-    join._PLACES[engine].own[-1] = 0
+    engine.places.own = [*engine.places.own[:-1], 0]
 
     async with asyncpg_by_hand(dsn) as app:
         assert (await engine.begin(app.given)).is_open

@@ -8,14 +8,13 @@ import psycopg
 import pytest
 from hanging import HUNG
 from pg_applications import LIBRARIES, alchemy
-from pg_engines import job, opened
+from pg_engines import job, opened, outside
 from sqlalchemy import inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from alkstore.errors import Closed
+from alkstore.errors import DatabaseError
 from alkstore_pg.engine import PgEngine
-from alkstore_pg.join import JoinedTransaction
 
 KINDS = [AsyncConnection, AsyncSession]
 
@@ -110,9 +109,10 @@ async def test_a_session_that_is_refused_has_not_begun_and_keeps_what_it_has_rea
             note = Note(id=1)
             session.add(note)
             await session.commit()
-            await other.aclose()
-            with pytest.raises(Closed):
-                await JoinedTransaction.begin(session, other, "label")
+            async with outside(dsn) as outsider:
+                await outsider.connection.execute("DROP SCHEMA other CASCADE")
+            with pytest.raises(DatabaseError, match="missing"):
+                await other.begin(session)
 
             assert not session.in_transaction()
             assert not inspect(note).expired

@@ -42,8 +42,9 @@ from alkstore_pg import wake as _wake
 from alkstore_pg.join import JoinedTransaction
 from alkstore_pg.link import Guest, Link, Traffic
 from alkstore_pg.mark import Marks
+from alkstore_pg.place import Places, look
 from alkstore_pg.pool import Pool
-from alkstore_pg.session import Session, milliseconds
+from alkstore_pg.session import Row, Session, milliseconds
 from alkstore_pg.stream import StreamKey, StreamKeys
 from alkstore_pg.surroundings import Options, prepare
 from alkstore_pg.transaction import PgTransaction
@@ -75,7 +76,7 @@ class PgEngine:
     """`alkstore.engine.Engine` on one schema. Make it by `open`."""
 
     def __init__(
-        self, options: Options, writer: Link, pool: Pool, clock: ServerClock, traffic: Traffic
+        self, options: Options, writer: Link, pool: Pool, clock: ServerClock, traffic: Traffic, place: Row
     ) -> None:
         self.traffic: Final = traffic
         self.clock: Final = clock
@@ -85,6 +86,7 @@ class PgEngine:
         self._claims = Guest(self._writer, self._claimer)
         self._reads = Guest(self._writer, pool)
         self.wakes: Final = Wakes(options, clock, self._writer)
+        self.places: Final = Places(options, place, pool)
         self._marks = Marks()
         # Not the pool, whose every connection may be lent to a transaction that waits for just this.
         self._streams = StreamKeys(self._claims)
@@ -112,11 +114,12 @@ class PgEngine:
         )
         try:
             await prepare(writer, pool, options, clock)
+            place = await writer.run(lambda on: look(on, options.schema.name), reads=True)
         except BaseException:
             await writer.close()
             await pool.close()
             raise
-        return cls(options, writer, pool, clock, traffic)
+        return cls(options, writer, pool, clock, traffic, place)
 
     @property
     def traits(self) -> Traits:

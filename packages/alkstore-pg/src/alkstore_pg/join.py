@@ -7,17 +7,14 @@ a transaction notified when it lands, to this process as to every other.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from typing import TYPE_CHECKING, TypeVar
 
-from alkstore.errors import DatabaseError, InvalidArgument, show
+from alkstore.errors import DatabaseError, InvalidArgument
 from alkstore.plain import PlainConnection
-from alkstore.statements import load
 from alkstore_pg.carrier import Carrier, carried, origin
 from alkstore_pg.errors import translate
 from alkstore_pg.link import SLACK, Operation
 from alkstore_pg.plain import PlainCarrier
-from alkstore_pg.session import Row, Session
 from alkstore_pg.transaction import Operations
 from alkstore_pg.wake import Woken
 
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["JoinedTransaction"]
 
 T = TypeVar("T")
-
-SQL: Final = load("alkstore_pg", "join")
 
 
 class JoinedTransaction(Operations):
@@ -66,7 +61,7 @@ class JoinedTransaction(Operations):
         try:
             with engine.traffic:
                 await carrier.enter()
-                await _check_place(engine, carrier)
+                await engine.places.check(carrier)
             if not joined.is_open:
                 raise InvalidArgument("connection is in no transaction; begin one on it before joining")
         except BaseException as error:
@@ -135,49 +130,3 @@ def _made(error: BaseException) -> DatabaseError | InvalidArgument:
     if type(found).__module__.startswith("sqlalchemy."):  # it sent nothing
         return InvalidArgument(f"connection cannot be joined: {found}")
     return translate(found, writes=False)
-
-
-# -------------------------------------------------------------------- one database, and one schema in it
-
-
-class _Places:
-    """Where a store is, and the drivers' connections that are known to be there too."""
-
-    def __init__(self) -> None:
-        self.own: list[object] = []
-        self.known: WeakSet[object] = WeakSet()
-
-
-_PLACES: Final[WeakKeyDictionary["PgEngine", _Places]] = WeakKeyDictionary()
-
-
-async def _check_place(engine: "PgEngine", carrier: Carrier) -> None:
-    """See that the caller's connection is to this store's database: once for each, because it is a round trip."""
-    places = _PLACES.setdefault(engine, _Places())
-    if carrier.driver in places.known:
-        return
-    *found, may_use = await _place(engine, carrier)
-    if not found or found != places.own:
-        # Not known yet, or the server was restarted since.
-        *places.own, _ = await engine._pool.run(lambda on: _place(engine, on), reads=True)
-    if not found and not places.own:
-        raise DatabaseError(
-            f"postgresql: schema {show(engine._options.schema.name)} is missing; run alkstore migrate"
-        )
-    if not found or found != places.own:
-        raise InvalidArgument(
-            f"connection is to another database than this store, which is on {engine._options.shown}"
-            + ("" if found else "; that schema is missing where the connection is")
-        )
-    if not may_use:
-        raise InvalidArgument(
-            f"connection's role may not use schema {show(engine._options.schema.name)}; "
-            "grant it what alkstore migrate --sql --grant-to prints"
-        )
-    places.known.add(carrier.driver)
-
-
-async def _place(engine: "PgEngine", on: Session) -> Row:
-    """Give what tells this database and schema from others, and at last whether the role may use the schema."""
-    rows = await on.fetch(SQL["place"], engine._options.schema.name)
-    return tuple(rows[0]) if rows else (False,)
