@@ -4,22 +4,24 @@ What is done here lands with the caller's commit, and whoever waits for it is wo
 in every other, since SQLite tells nobody else of a commit.
 """
 
+import asyncio
 import inspect
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import aiosqlite
 
 from alkstore.errors import Closed, InvalidArgument, show
-from alkstore_sqlite.connection import Row, Statement, Steps, Tells, bind
+from alkstore_sqlite.connection import Row, Statement, Steps, Tells, bind, run_statement
 from alkstore_sqlite.errors import translated
 from alkstore_sqlite.hop import Operation
 from alkstore_sqlite.transaction import Operations
 from alkstore_sqlite.writer import Writer
 
-__all__ = ["LEGACY", "LISTING", "JoinedTransaction", "check_listed"]
+__all__ = ["LEGACY", "LISTING", "Beginning", "JoinedTransaction", "check_listed", "hand_over"]
 
 T = TypeVar("T")
 
@@ -51,13 +53,19 @@ class JoinedTransaction(Operations):
     """The caller's transaction, as long as it lasts. Make it by `begin`."""
 
     def __init__(
-        self, given: object, connection: aiosqlite.Connection, writer: Writer, label: str, root: object
+        self,
+        given: object,
+        connection: aiosqlite.Connection,
+        writer: Writer,
+        label: str,
+        beginning: "Beginning | None",
     ) -> None:
         self.label = label
         self._given = given
         self._connection = connection
         self._writer = writer
-        self._root = root
+        self._root = _root_of(given)
+        self._beginning = beginning
         self._is_left = False
 
     @classmethod
@@ -89,16 +97,17 @@ class JoinedTransaction(Operations):
         if driver is writer.link.connection:
             raise InvalidArgument("connection is the store's own; use the transaction that gave it")
         await _check_file(driver, path)
+        beginning = None
         if not driver.in_transaction:
             if driver.isolation_level is None or await _autocommit(driver) != LEGACY:
                 raise InvalidArgument(
                     "connection is in no transaction and commits every statement by itself; "
                     "execute BEGIN IMMEDIATE on it before joining"
                 )
-            # It would begin at its first write. A read before that would spoil it as soon as somebody else commits.
+            beginning = Beginning()
             with translated(path):
-                await _run(driver, "BEGIN IMMEDIATE")
-        return cls(connection, driver, writer, label, _root_of(connection))
+                await _begin(driver, beginning)
+        return cls(connection, driver, writer, label, beginning)
 
     @property
     def is_open(self) -> bool:
@@ -142,6 +151,55 @@ class JoinedTransaction(Operations):
 
     def abandon(self) -> None:
         self._is_left = True
+        if self._beginning is not None:  # the store was closed, and nobody was given this
+            hand_over(_undo(self._connection, self._beginning))
+
+
+class Beginning:
+    """A BEGIN IMMEDIATE of ours on a connection of the caller's, and its end if nobody is given the transaction.
+
+    It would begin at its first write. A read before that would spoil it as soon as somebody else commits.
+    """
+
+    _connection: sqlite3.Connection | None = None
+    _changes = 0
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Send it, in the connection's thread."""
+        connection.execute("BEGIN IMMEDIATE")
+        self._connection, self._changes = connection, connection.total_changes
+
+    def undo(self) -> None:
+        """End what has begun, in the same thread; not if somebody has written in it, who will commit that."""
+        connection, self._connection = self._connection, None
+        with suppress(sqlite3.Error):
+            if connection is not None and connection.total_changes == self._changes:
+                connection.rollback()
+
+
+async def _begin(connection: aiosqlite.Connection, beginning: Beginning) -> None:
+    try:
+        await connection._execute(beginning.begin, connection._conn)  # type: ignore[no-untyped-call]  # as in `_autocommit`
+    except asyncio.CancelledError:
+        # It runs on, and would keep the write lock for ever.
+        hand_over(_undo(connection, beginning))
+        raise
+
+
+async def _undo(connection: aiosqlite.Connection, beginning: Beginning) -> None:
+    with suppress(ValueError):  # closed, which ends it as well
+        await connection._execute(beginning.undo)  # type: ignore[no-untyped-call]  # as in `_autocommit`
+
+
+def hand_over(call: Coroutine[Any, Any, object]) -> None:
+    """Have something done in a thread behind what it was handed before, and before anything that it is handed from now on.
+
+    Nobody waits for it: not for a lock that another process has, nor through the next cancellation. A task would hand it
+    over in its turn, behind the caller's next statement.
+    """
+    with suppress(StopIteration):
+        call.send(None)
+    call.close()
 
 
 def _is_alchemy(given: object) -> bool:
@@ -270,25 +328,23 @@ async def _run(connection: aiosqlite.Connection, sql: str) -> None:
 
 
 async def _fetch(connection: aiosqlite.Connection, statement: Statement) -> list[Row]:
-    sql, parameters, is_many, tells = statement
-    if is_many and tells is Tells.EACH:
-        counts = [await _fetch(connection, Statement(sql, row, tells=Tells.COUNT)) for row in parameters]
-        return [tuple(count for ((count,),) in counts)]
-    if is_many:
-        cursor = await connection.executemany(sql, [bind(row) for row in parameters])
-        await cursor.close()
-        return [(cursor.rowcount,)]
+    # In one piece: a cursor with rows left, in the traceback of who was cancelled, keeps a connection that its owner has
+    # closed from ending, and with it the write lock.
+    rows: list[Row] = await connection._execute(_answer, connection._conn, statement)  # type: ignore[no-untyped-call]  # as in `_autocommit`
+    return rows
+
+
+def _answer(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
+    """Run a statement in the connection's thread; rows come as plain tuples of plain values, whatever its owner has set up."""
+    if statement.is_many or statement.tells is not Tells.ROWS:
+        return run_statement(connection, statement)
     text_factory = connection.text_factory
     if text_factory is not str:
         connection.text_factory = str
     try:
-        cursor = await connection.execute(sql, bind(parameters))
+        cursor = connection.execute(statement.sql, bind(statement.parameters))
         cursor.row_factory = None
-        rows = [tuple(row) for row in await cursor.fetchall()] if tells is Tells.ROWS else []
-        await cursor.close()
+        return cursor.fetchall()
     finally:
         if text_factory is not str:
             connection.text_factory = text_factory
-    if tells is Tells.ROWS:
-        return rows
-    return [(cursor.rowcount if tells is Tells.COUNT else cursor.lastrowid,)]

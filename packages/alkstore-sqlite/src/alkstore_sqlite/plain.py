@@ -1,8 +1,9 @@
 """Riding a plain thread's transaction: the same programs, run on its connection by the thread itself."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from alkstore.errors import Closed, InvalidArgument, show
@@ -10,7 +11,7 @@ from alkstore.plain import Library, PlainConnection, library_of
 from alkstore_sqlite.connection import Change, Steps, run_statement
 from alkstore_sqlite.errors import translated
 from alkstore_sqlite.hop import Operation
-from alkstore_sqlite.join import LEGACY, LISTING, JoinedTransaction, check_listed
+from alkstore_sqlite.join import LEGACY, LISTING, Beginning, JoinedTransaction, check_listed, hand_over
 from alkstore_sqlite.transaction import Operations, sheltered
 from alkstore_sqlite.writer import Writer
 
@@ -42,6 +43,7 @@ class PlainTransaction(Operations):
         driver: sqlite3.Connection,
         writer: Writer,
         label: str,
+        beginning: Beginning,
     ) -> None:
         self.label = label
         self._plain = plain
@@ -49,6 +51,7 @@ class PlainTransaction(Operations):
         self._driver = driver
         self._writer = writer
         self._root = library.root
+        self._beginning = beginning
         self._is_left = False
 
     @classmethod
@@ -62,22 +65,27 @@ class PlainTransaction(Operations):
         library = library_of(plain.given)
         if library is None:
             raise InvalidArgument(f"this engine joins, from a plain thread, {_HOW}, got {show(plain.given)}")
+        beginning = Beginning()
         with translated(writer.link.path):
-            return await plain.thread.run(lambda: cls._ride(plain, library, writer, label))
+            try:
+                return await plain.thread.run(lambda: cls._ride(plain, library, writer, label, beginning))
+            except asyncio.CancelledError:
+                hand_over(_take_back(plain, library, beginning))  # the thread runs on
+                raise
 
     @classmethod
     def _ride(
-        cls, plain: PlainConnection, library: Library, writer: Writer, label: str
+        cls, plain: PlainConnection, library: Library, writer: Writer, label: str, beginning: Beginning
     ) -> "PlainTransaction":
         try:
             driver = library.enter()
             if not isinstance(driver, sqlite3.Connection):
                 raise InvalidArgument(f"this engine joins, from a plain thread, {_HOW}, got {show(driver)}")
             with _as_ours(driver):
-                _check(driver, writer.link.path)
-            return cls(plain, library, driver, writer, label)
+                _check(driver, writer.link.path, beginning)
+            return cls(plain, library, driver, writer, label, beginning)
         except BaseException:
-            library.leave()
+            _leave(library, beginning)
             raise
 
     @property
@@ -114,9 +122,21 @@ class PlainTransaction(Operations):
 
     def abandon(self) -> None:
         self._is_left = True
+        # The store was closed, and nobody was given this.
+        hand_over(_take_back(self._plain, self._library, self._beginning))
 
 
-def _check(driver: sqlite3.Connection, path: str) -> None:
+async def _take_back(plain: PlainConnection, library: Library, beginning: Beginning) -> None:
+    with suppress(Closed):  # the thread has gone on
+        await plain.thread.run(lambda: _leave(library, beginning))
+
+
+def _leave(library: Library, beginning: Beginning) -> None:
+    beginning.undo()
+    library.leave()
+
+
+def _check(driver: sqlite3.Connection, path: str, beginning: Beginning) -> None:
     try:
         listed = run_statement(driver, LISTING)
     except sqlite3.ProgrammingError as error:  # closed, or another thread's
@@ -129,8 +149,7 @@ def _check(driver: sqlite3.Connection, path: str) -> None:
             "connection is in no transaction and commits every statement by itself; "
             "execute BEGIN IMMEDIATE on it before joining"
         )
-    # It would begin at its first write. A read before that would spoil it as soon as somebody else commits.
-    driver.execute("BEGIN IMMEDIATE")
+    beginning.begin(driver)
 
 
 @contextmanager

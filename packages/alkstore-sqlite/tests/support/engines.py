@@ -39,9 +39,9 @@ def rows(path: Path, sql: str = "SELECT payload FROM alkstore_job ORDER BY id") 
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[sqlite3.Connection]:
+def locked(path: Path, patience: float = PATIENCE) -> Iterator[sqlite3.Connection]:
     """Hold the write lock as another process would; ``ROLLBACK`` on what it gives frees it before the end."""
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as other:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=patience)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield other
 
