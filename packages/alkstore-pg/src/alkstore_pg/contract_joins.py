@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, c
 from alkstore_pg import contract_dsn
 from alkstore_pg.contract_application import INSERT, Table
 from alkstore_pg.contract_outsider import Outsider
+from alkstore_pg.link import OwnConnection
 
 if TYPE_CHECKING:
     from alkstore_pg.contract_factory import Place
@@ -79,6 +80,8 @@ class _Application:
     async def _asyncpg(self, dsn: str, **options: Any) -> Asyncpg:
         if self._is_pooled:
             options["statement_cache_size"] = 0
+            # Of an application that lets go in the midst of cancelling, PgBouncer 1.18 dies, and the store with it.
+            options["connection_class"] = OwnConnection
         connection: Asyncpg = await asyncpg.connect(dsn, **options)
         return connection
 
