@@ -28,12 +28,13 @@ class Ending:
             raise Closed("store")
         task = asyncio.current_task()
         assert task is not None
+        before = task.cancelling()
         self._waiting.add(task)
         try:
             yield
         except asyncio.CancelledError:
-            # As asyncio.timeout() does it: the task is cancelled for us alone if nothing is left after taking ours back.
-            if task in self._ended and task.uncancel() <= 0:
+            # As asyncio.timeout() does it: the task is cancelled for us alone if nothing new is left after taking ours back.
+            if task in self._ended and task.uncancel() <= before:
                 raise Closed("store") from None
             raise
         finally:

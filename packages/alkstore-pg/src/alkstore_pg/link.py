@@ -151,10 +151,18 @@ class DriverSession:
         return rows
 
 
-def is_ours(limit: asyncio.Timeout) -> bool:
-    """Whether a cancellation is this limit's alone, and nobody else's."""
+def is_ours(limit: asyncio.Timeout, before: int) -> bool:
+    """Whether a cancellation is this limit's alone, and nobody else's: the task had had ``before`` of them when it was set.
+
+    As asyncio.timeout() does it. A task that is cancelled cleans up, and what it writes then may have landed too.
+    """
+    return limit.expired() and cancellations() <= before + 1
+
+
+def cancellations() -> int:
+    """Give how many requests to cancel the running task has had, and nobody has taken back."""
     task = asyncio.current_task()
-    return limit.expired() and task is not None and task.cancelling() <= 1
+    return 0 if task is None else task.cancelling()
 
 
 class _Line:
@@ -284,12 +292,13 @@ class Link:
             raise silent(self._limit, writes=False) from error
 
     async def _attempt(self, operation: Operation[T], reads: bool, limit: asyncio.Timeout, times: int) -> T:
+        before = cancellations()
         for repeats_left in reversed(range(times)):
             session = await self._ready()
             try:
                 result = await operation(session)
             except asyncio.CancelledError as error:
-                if not is_ours(limit):
+                if not is_ours(limit, before):
                     self._was_cut = True
                     raise
                 # Whoever is next must not wait for an answer that may never come: the network may be dead.

@@ -227,11 +227,12 @@ class PgTransaction(Operations):
     async def _sent(self, operation: Operation[T]) -> T:
         self._has_run = True
         task = self._inside = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
         try:
             return await self._watched(operation(self._session))
         except asyncio.CancelledError:
-            # As asyncio.timeout() does it: cancelled by `_undo` alone if nothing is left after taking its part back.
-            if self._left is not None and task is not None and task.uncancel() <= 0:
+            # As asyncio.timeout() does it: cancelled by `_undo` alone if nothing new is left after taking its part back.
+            if self._left is not None and task is not None and task.uncancel() <= before:
                 raise Closed("transaction") from None
             raise
         finally:
