@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import aiosqlite
 import pytest
 from engines import held_up, locked, opened, rows
 from hanging import HUNG
@@ -59,6 +60,36 @@ async def test_a_transaction_after_a_connection_was_closed_begins_on_a_new_one(p
 
         assert tx.is_open is False
         assert rows(path) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda engine: insert(engine),
+        lambda engine: asyncio.gather(*(insert(engine) for _ in range(3))),
+        lambda engine: engine.insert_jobs([new_job()] * 2),
+        lambda engine: engine.claim_jobs("q", ["me"]),
+        lambda engine: engine.begin(),
+    ],
+    ids=["insert", "insert_at_once", "insert_two", "claim", "begin"],
+)
+async def test_rows_that_the_caller_of_a_transaction_left_half_read_are_in_nobodys_way(
+    path: Path, operation: Callable[[SqliteEngine], Awaitable[object]]
+) -> None:
+    async with opened(path) as engine:
+        await engine.insert_jobs([new_job(b"x" * 5000)] * 3)
+        tx = await engine.begin()
+        connection = tx.connection
+        assert isinstance(connection, aiosqlite.Connection)
+        cursor = await connection.execute("SELECT payload FROM alkstore_job")
+        await cursor.fetchone()
+        await tx.commit()
+        async with opened(path) as other:
+            await insert(other)
+
+        await operation(engine)
+
+        del cursor  # not before
 
 
 # ---------------------------------------------------------------- the file at its place

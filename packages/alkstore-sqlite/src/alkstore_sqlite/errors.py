@@ -7,7 +7,7 @@ from typing import Final
 
 from alkstore.errors import AlkstoreError, DatabaseError, show
 
-__all__ = ["FileReplaced", "is_broken", "is_busy", "is_refused", "translate", "translated"]
+__all__ = ["FileReplaced", "is_broken", "is_busy", "is_refused", "is_stale", "translate", "translated"]
 
 CLOSED: Final = -1
 """Stands for a connection that is closed already, for which the driver has no code but two kinds of text."""
@@ -74,6 +74,8 @@ _TEXTS: Final = {
 """By extended result code, else by its primary one. Source: https://sqlite.org/rescode.html"""
 
 _ANY_TEXT: Final = "statement on database file {file} failed ({name}: {said})"
+
+STALE: Final = sqlite3.SQLITE_BUSY_SNAPSHOT
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY, sqlite3.SQLITE_BUSY_TIMEOUT})
 
@@ -178,7 +180,16 @@ def is_broken(error: BaseException) -> bool:
     """Whether its connection is of no use any more and has to be opened again. Takes the driver's error, or ours."""
     # A replaced file breaks nothing: the connection is to the right one, and good once that is put back. Opened anew it
     # would play the old -wal file into the new database.
-    return not isinstance(error, FileReplaced) and _primary(_code_of(error)) in _BREAKING
+    code = _code_of(error)
+    return not isinstance(error, FileReplaced) and (_primary(code) in _BREAKING or code == STALE)
+
+
+def is_stale(error: BaseException) -> bool:
+    """Whether a transaction has read an older state than it wants to write to. Takes the driver's error, or ours.
+
+    Where none was open, it is a statement that the caller of an earlier one has left half read.
+    """
+    return _code_of(error) == STALE
 
 
 def _is_drivers(error: Exception) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
-from alkstore.errors import Closed
+from alkstore.errors import Closed, DatabaseError
 from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
 from alkstore_sqlite.connection import Change, Connection, Errand, Patience, Single, Steps, Woken, perform
-from alkstore_sqlite.errors import is_broken, is_refused
+from alkstore_sqlite.errors import is_broken, is_refused, is_stale
 from alkstore_sqlite.hop import Operation, told
 from alkstore_sqlite.link import Link
 from alkstore_sqlite.writer import Writer
@@ -116,8 +116,12 @@ class SqliteTransaction(Operations):
         since = time.monotonic()
         await writer.lend(transaction)
         try:
-            transaction._link = await writer.usable()
-            await transaction._take_lock(transaction._link, since)
+            try:
+                await transaction._take_lock(since)
+            except DatabaseError as error:
+                if not is_stale(error):
+                    raise
+                await transaction._take_lock(since)  # on a new connection
         except BaseException as error:
             if isinstance(error, Exception) and is_broken(error):
                 writer.broke()
@@ -126,15 +130,15 @@ class SqliteTransaction(Operations):
             raise
         return transaction
 
-    async def _take_lock(self, link: Link, since: float) -> None:
+    async def _take_lock(self, since: float) -> None:
+        link = self._link = await self._writer.usable()
         patience = Patience(self._writer.wait, since, lambda: part.has_heir())
         part = _Part(lambda connection: connection.begin(patience.call), link.path, patience=patience)
         try:
             await self._hop(link, part)
         except asyncio.CancelledError:
-            part.leave_to(
-                lambda: None
-            )  # nothing is left but its end: in the thread all that comes later waits for it
+            # Nothing is left but its end: in the thread all that comes later waits for that.
+            part.leave_to(lambda: None)
             raise
         part.result()
 

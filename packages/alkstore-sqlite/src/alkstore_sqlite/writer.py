@@ -14,16 +14,17 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from alkstore.clock import Clock
 from alkstore.errors import Closed, DatabaseError
 from alkstore_sqlite.connection import Wait, Woken
-from alkstore_sqlite.errors import is_broken
+from alkstore_sqlite.errors import is_broken, is_stale
 from alkstore_sqlite.hop import Hop, Operation, Work, told
 from alkstore_sqlite.link import CLOSE_LIMIT, LAST_CALL, Link
+from alkstore_sqlite.turn import Owner, Turn
 
-__all__ = ["Owner", "Writer"]
+__all__ = ["Writer"]
 
 T = TypeVar("T")
 
@@ -34,26 +35,7 @@ CHORES_LIMIT: Final = 0.4
 """Seconds. Core gives a close that has had its time one more second, of which the connection needs some."""
 
 
-class Owner(Protocol):
-    """A transaction that has the writer for itself, as far as a message must name it."""
-
-    @property
-    def label(self) -> str: ...
-
-
-class _Turn:
-    """A transaction's place in the line."""
-
-    __slots__ = ("done", "error", "owner", "since")
-
-    def __init__(self, owner: Owner) -> None:
-        self.owner = owner
-        self.since = time.monotonic()
-        self.error: Exception | None = None
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-
-def _answer(place: Work[Any] | _Turn) -> None:
+def _answer(place: Work[Any] | Turn) -> None:
     if place.done is not None and not place.done.done():
         place.done.set_result(None)
 
@@ -82,7 +64,7 @@ class Writer:
         self.clock = clock
         self._reopen = reopen
         self._landed = landed
-        self._line: deque[Work[Any] | _Turn] = deque()
+        self._line: deque[Work[Any] | Turn] = deque()
         self._is_busy = False
         self._is_broken = False
         self._mending: asyncio.Future[None] | None = None
@@ -149,6 +131,8 @@ class Writer:
                 elif not is_left:
                     self._hand_on()
         if work.error is not None:
+            if self._is_stale((work,)):
+                return await self.do(work)
             raise work.error
         return work._result
 
@@ -169,14 +153,26 @@ class Writer:
     async def _hop(self, works: Sequence[Work[Any]]) -> None:
         program: Hop | None = None
         try:
-            if self._is_broken:
-                await self._mend()
-            program = Hop(works, self.link.path, self.clock, self.wait)
-            await self.link.hop(program)
+            while program is None or self._is_stale(works):
+                program = None
+                if self._is_broken:
+                    await self._mend()
+                program = Hop(works, self.link.path, self.clock, self.wait)
+                await self.link.hop(program)
         except BaseException as error:
             self._not_awaited(works, program, error)
         else:
             self._finish(works)
+
+    def _is_stale(self, works: Sequence[Work[Any]]) -> bool:
+        """Whether they have to be performed anew, on another connection: nothing was done, nor ever would be on this one."""
+        error = works[0].error
+        if error is None or not is_stale(error):
+            return False
+        for work in works:
+            work.error = None
+        self._is_broken = True
+        return True
 
     def _not_awaited(self, works: Sequence[Work[Any]], program: Hop | None, error: BaseException) -> None:
         """See to operations whose hop was not awaited to its end; what is not for them to be told of is raised."""
@@ -225,7 +221,7 @@ class Writer:
 
     # ------------------------------------------------------------ the line
 
-    def _stand(self, place: Work[Any] | _Turn) -> None:
+    def _stand(self, place: Work[Any] | Turn) -> None:
         self._line.append(place)
         if self._timer is None:
             self._watch_the_line()
@@ -263,7 +259,7 @@ class Writer:
     async def _flush_line(self) -> None:
         try:
             while batch := self._next():
-                if isinstance(batch, _Turn):
+                if isinstance(batch, Turn):
                     self._owner = batch.owner
                     _answer(batch)
                     return
@@ -276,7 +272,7 @@ class Writer:
         finally:
             self._flusher = None
 
-    def _next(self) -> "list[Work[Any]] | _Turn | None":
+    def _next(self) -> "list[Work[Any]] | Turn | None":
         batch: list[Work[Any]] = []
         while self._line and len(batch) < MOST_A_HOP:
             place = self._line[0]
@@ -304,7 +300,7 @@ class Writer:
             self._is_busy = True
             self._owner = owner
             return
-        turn = _Turn(owner)
+        turn = Turn(owner)
         self._stand(turn)
         try:
             await turn.done
