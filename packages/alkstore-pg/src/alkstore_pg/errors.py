@@ -29,7 +29,8 @@ _ADVICE: Final = {
     "40P01": "it was chosen to break a deadlock; try again",
     "40001": "it conflicted with another transaction; try again",
     "25P02": "the transaction has failed before; roll it back",
-    "25006": "the server takes no writes: it is a standby, or set read only; connect to the primary",
+    "25006": "the server takes no writes: the transaction was begun read only, or all are, since it is a standby or set so; "
+    "connect to the primary then",
     "53300": "the server has no connection left; raise max_connections, or lower pool_size",
     "53100": "the server's disk is full",
     "57014": "the server cancelled it: statement_timeout, or somebody's pg_cancel_backend",
@@ -45,6 +46,9 @@ _ADVICE: Final = {
     "42P01": "a table is missing; run alkstore migrate",
     "42883": "a function is missing; run alkstore migrate",
 }
+
+_ADVISED: Final = frozenset({"42P05", "26000"})
+"""The driver advises too, in nine lines: to its own pool and its own functions, which are not to be had here."""
 
 _UNDONE: Final = frozenset({"40P01", "40001", "57P05", "26000"})
 """The server undid all of it for another transaction's sake, had ended an idle connection before it read it, or did not
@@ -100,7 +104,7 @@ def translate(error: BaseException, *, writes: bool) -> DatabaseError:
     state = sqlstate(error)
     said = str(error).strip() or type(error).__name__
     advice = _ADVICE.get(state or "")
-    if advice is _SHARED:  # the driver's own advice names its functions, which are not to be had here
+    if state in _ADVISED:
         said = said.partition("\n")[0]
     if isinstance(error, asyncpg.InterfaceError) and said.endswith("released back to the pool"):
         # The driver says so of every connection that it has taken apart, whoever ended it, and whether there is a pool.
