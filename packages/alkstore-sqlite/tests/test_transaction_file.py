@@ -252,6 +252,29 @@ async def test_a_transaction_that_the_application_ended_by_its_own_sql_is_closed
         assert rows(path) == [*([b"1"] if sql == "COMMIT" else []), b"3"]
 
 
+@pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE", "SAVEPOINT another"])
+async def test_what_the_application_begins_by_its_own_sql_is_another_transaction(
+    path: Path, begin: str
+) -> None:
+    async with SqliteStore(path, clock=ManualClock(), wait_timeout=5, durability="process") as store:
+        for number in range(3):
+            async with store.begin_tx() as tx:
+                connection = tx.connection
+                await tx.enqueue("q", number)
+                await connection.execute("COMMIT")
+                await connection.execute(begin)
+                for call in (tx.enqueue("q", "stray"), tx.publish("s", "stray"), tx.commit()):
+                    with pytest.raises(Closed):
+                        await call
+
+            async with store.begin_tx() as tx:
+                await tx.connection.execute("SAVEPOINT mine")
+                await tx.enqueue("q", "kept")
+                await tx.connection.execute("RELEASE mine")
+
+        assert rows(path) == [b"0", b'"kept"', b"1", b'"kept"', b"2", b'"kept"']
+
+
 class Odd:
     """A row as nobody expects it."""
 

@@ -54,6 +54,9 @@ SHORTEST_PAUSE: Final = 0.000_1
 LONGEST_PAUSE: Final = 0.005
 """Seconds between two tries at a lock that another process holds: a look costs 10 µs and a change of threads."""
 
+BEGIN: Final = "BEGIN IMMEDIATE -- alkstore"
+"""With a text of its own: who writes BEGIN IMMEDIATE himself would be given this one, compiled, and not be heard of."""
+
 IS_STRICT: Final = (3, 12, 0) <= sys.version_info < (3, 12, 4)
 """Whether the driver takes ``?1`` for a named parameter, and warns if it comes in a sequence. Mended in Python 3.12.4."""
 
@@ -182,13 +185,16 @@ class Connection(Heedful):
         # A caller of a transaction that has ended kept its connection, and left one open.
         if self.in_transaction:
             self.roll_back()
+        if self.is_begun_anew:  # the caller's BEGIN would not be compiled the next time, and not be heard of
+            self.heed()
         self.check_place()
         try:
-            self.execute("BEGIN IMMEDIATE")
+            self.execute(BEGIN)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-            wait_for(lambda: self.run_sql("BEGIN IMMEDIATE"))
+            wait_for(lambda: self.run_sql(BEGIN))
+        self.is_begun_anew = False
 
     def check_place(self) -> None:
         """Refuse to go on in a file that is not the one at its path any more."""

@@ -49,9 +49,9 @@ class Link:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether one is open on it; no if it was closed. Asked in any thread, it is asked of no thread."""
+        """Whether ours is open on it; no if it was closed. Asked in any thread, it is asked of no thread."""
         try:
-            return self._raw is not None and self._raw.in_transaction
+            return self._raw is not None and self._raw.in_transaction and not self._raw.is_begun_anew
         except sqlite3.ProgrammingError:
             return False
 

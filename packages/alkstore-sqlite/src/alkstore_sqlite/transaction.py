@@ -227,7 +227,8 @@ class SqliteTransaction(Operations):
 
 
 def _undivided(connection: Connection, operation: Operation[T], now: int) -> Change[T]:
-    if not connection.in_transaction:  # the caller's own SQL has ended it: nothing is to land beside it
+    # The caller's own SQL has ended it: nothing is to land beside it, nor with his next one.
+    if not connection.in_transaction or connection.is_begun_anew:
         raise Closed("transaction")
     if isinstance(operation, Single) and not connection.has_triggers():
         # One statement is whole or not at all by itself, unless it fires a trigger.

@@ -4,6 +4,9 @@ RAISE(FAIL) in a trigger, and INSERT OR FAIL, leave what the statement has chang
 SQLite commits that. Within one it is undone with the operation. Any program may make a trigger between two statements of ours,
 and to ask for it before each would cost what a statement by itself spares. So the compiler is listened to: it tells of every
 trigger that it puts into a statement, and compiles anew what it compiled before the schema changed.
+
+It tells of a BEGIN too. Where no transaction is open, that is the caller's of one that he has ended by himself: what is done in
+the one that he left is not to ride on the next.
 """
 
 import sqlite3
@@ -22,17 +25,22 @@ SELECT EXISTS (
 """A trigger's table is called as its author called it. LIKE would leave it to a PRAGMA of his whether that is the same."""
 
 
+_BEGINNINGS: Final = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT})
+
+
 class Heedful(sqlite3.Connection):
-    """A connection that knows of triggers, once `heed` was called."""
+    """A connection that knows of triggers and beginnings, once `heed` was called."""
 
     is_alone = False
     """Whether what runs is a statement of ours that commits by itself: it is refused if it fires a trigger."""
+    is_begun_anew = False
+    """Whether a transaction was begun since ours ended, or for ours."""
     _saw_trigger = False
     _authorizer: Callable[..., int] | None = None
     """The application's own, if the caller of a transaction has set one."""
 
     def heed(self) -> None:
-        """Listen to the compiler from now on."""
+        """Listen to the compiler from now on. It compiles anew what it has compiled."""
         super().set_authorizer(self._look)
 
     def set_authorizer(self, authorizer_callback: Callable[..., int] | None) -> None:
@@ -60,7 +68,10 @@ class Heedful(sqlite3.Connection):
 
     def _look(self, *arguments: Any) -> int:
         answer = sqlite3.SQLITE_OK if self._authorizer is None else self._authorizer(*arguments)
-        _, _, _, _, source = arguments
+        action, _, _, _, source = arguments
+        # Not heard of is a SAVEPOINT that has run within a transaction, and runs again, to the letter, where none is open.
+        if action in _BEGINNINGS and not self.in_transaction:
+            self.is_begun_anew = True
         if source is None or answer != sqlite3.SQLITE_OK:
             return answer
         self._saw_trigger = True
