@@ -61,6 +61,19 @@ async def test_first_joins_that_have_every_connection_of_a_pooler_go_through(
         assert sorted(await outsider.jobs()) == [b"0", b"1"]
 
 
+async def test_streams_that_are_there_are_met_by_the_connection_that_was_joined(
+    store: Any, pooled: str, dsn: str
+) -> None:
+    async with PgStore(dsn, listen=False) as before:
+        await before.stream("s").publish("before")
+
+    async with begun(pooled) as first, begun(pooled), asyncio.timeout(HUNG / 2), store.join(first) as tx:
+        assert [event.payload for event in await tx.read_since("s", 0)] == ["before"]
+        await tx.publish("s", "within")
+
+    assert [event.payload for event in await store.stream("s").read_since(0)] == ["before", "within"]
+
+
 async def test_after_a_restart_the_first_who_lets_go_lets_the_others_through(store: Any, pooled: str) -> None:
     engine = store._engine
     engine.places.own = [*engine.places.own[:-1], 0]  # as before a restart

@@ -5,7 +5,7 @@ a transaction notified when it lands, to this process as to every other.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +15,7 @@ from alkstore_pg.carrier import Carrier, carried, origin
 from alkstore_pg.errors import translate
 from alkstore_pg.link import SLACK, Operation
 from alkstore_pg.plain import PlainCarrier
+from alkstore_pg.stream import StreamKey
 from alkstore_pg.transaction import Operations
 from alkstore_pg.wake import Woken
 
@@ -103,6 +104,19 @@ class JoinedTransaction(Operations):
     def _texts(self, woken: Sequence[Woken]) -> Sequence[str]:
         # Nobody is woken here: the commit is the caller's, and the server tells of it.
         return self._engine.wakes.texts_joined(woken)
+
+    async def _made(self, names: Collection[str]) -> Mapping[str, StreamKey]:
+        await self._meet(names)
+        return await super()._made(names)
+
+    async def _found(self, stream: str) -> StreamKey | None:
+        return (await self._meet({stream})).get(stream) or self._engine._streams.met(stream)
+
+    async def _meet(self, names: Collection[str]) -> Mapping[str, StreamKey]:
+        """Ask for streams on the caller's connection: where a pooler has no other, the store's own would wait for it."""
+        streams = self._engine._streams
+        unmet = streams.unmet(names)
+        return await self._do(lambda on: streams.look(on, unmet)) if unmet else {}
 
     async def _do(self, operation: Operation[T]) -> T:
         self._enter()

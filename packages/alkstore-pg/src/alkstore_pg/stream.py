@@ -86,18 +86,25 @@ class StreamKeys:
 
         Cost: one round trip, none for streams met lately.
         """
-        found = {name: key for name in names if (key := self._met(name)) is not None}
+        found = {name: key for name in names if (key := self.met(name)) is not None}
         if lacking := sorted(set(names) - found.keys()):
             found |= self._keep(await self._runner.run(lambda on: on.fetch(_SQL["make"], lacking)))
         return found
 
     async def find(self, name: str) -> StreamKey | None:
         """Give a stream's key, or None if it has no row. Cost: as `made`."""
-        key = self._met(name)
+        key = self.met(name)
         if key is None:
-            rows = await self._runner.run(lambda on: on.fetch(_SQL["find"], name), reads=True)
-            key = self._keep((name, *row) for row in rows).get(name)
+            key = (await self._runner.run(lambda on: self.look(on, [name]), reads=True)).get(name)
         return key
+
+    def unmet(self, names: Collection[str]) -> Sequence[str]:
+        """Give which of them were not met lately."""
+        return sorted(name for name in set(names) if name not in self._known)
+
+    async def look(self, on: Session, names: Sequence[str]) -> Mapping[str, StreamKey]:
+        """Meet those that have a row, which was committed."""
+        return self._keep(await on.fetch(_SQL["find"], names))
 
     async def using(self, name: str, use: Callable[[StreamKey], Awaitable[T]], without: T) -> T:
         """Give what ``use`` makes of a stream's key, ``without`` if the stream has no row."""
@@ -130,7 +137,8 @@ class StreamKeys:
             self._known.clear()
         return state == OUTDATED
 
-    def _met(self, name: str) -> StreamKey | None:
+    def met(self, name: str) -> StreamKey | None:
+        """Give a stream's key if it was met lately."""
         key = self._known.pop(name, None)
         if key is not None:
             self._known[name] = key  # the last met is forgotten last

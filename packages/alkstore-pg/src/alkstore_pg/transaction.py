@@ -7,7 +7,7 @@ cancellation of a caller reaches.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,6 +24,7 @@ from alkstore_pg.errors import DRIVER, translate, was_lost
 from alkstore_pg.link import REPEATS, Connection, DriverSession, Operation
 from alkstore_pg.loan import Loan
 from alkstore_pg.session import READABLE
+from alkstore_pg.stream import StreamKey
 from alkstore_pg.wake import Woken
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class Operations:
         """Give what the server is to tell others once this has landed."""
         raise NotImplementedError
 
+    async def _made(self, names: Collection[str]) -> Mapping[str, StreamKey]:
+        return await self._engine._streams.made(names)
+
+    async def _found(self, stream: str) -> StreamKey | None:
+        return await self._engine._streams.find(stream)
+
     def _enter(self) -> None:
         if not self.is_open:
             raise Closed("transaction")
@@ -79,14 +86,14 @@ class Operations:
         self._enter()
         # Made outside of this transaction: others would wait for it to make the same.
         names = _stream.names_in(events)
-        keys = await self._engine._streams.made(names)
+        keys = await self._made(names)
         texts = self._texts(_stream.woken_by(names))
         return await self._do(lambda on: _stream.append(on, events, keys, texts, self._floors))
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         self._enter()
         await self._check_isolation()
-        key = await self._engine._streams.find(stream)
+        key = await self._found(stream)
         if key is None:
             return ()
         page = await self._do(lambda on: _stream.read(on, stream, key, after, limit, own=True))
@@ -94,19 +101,18 @@ class Operations:
 
     async def read_offset(self, stream: str, consumer: str, *, hold: bool) -> int:
         self._enter()
-        streams = self._engine._streams
         if hold:
             await self._check_isolation()
-            made = (await streams.made({stream}))[stream]
+            made = (await self._made({stream}))[stream]
             return await self._do(
                 lambda on: _stream.hold_position(on, made, consumer, self._engine._patience)
             )
-        key = await streams.find(stream)
+        key = await self._found(stream)
         return 0 if key is None else await self._do(lambda on: _stream.position(on, key, consumer))
 
     async def save_offset(self, stream: str, consumer: str, offset: int, expected: int | None) -> OffsetSave:
         self._enter()
-        key = (await self._engine._streams.made({stream}))[stream]
+        key = (await self._made({stream}))[stream]
         return await self._do(
             lambda on: _stream.save(on, key, consumer, offset, expected, self._engine._patience)
         )

@@ -3,8 +3,8 @@
 SELECT name, id, base, home FROM {schema}.make_streams($1::text[]);
 
 -- name: find
--- Where one stream stands; no row if it has none.
-SELECT id, base, {sequence}::regclass::oid::bigint FROM {schema}.stream WHERE name = $1::text;
+-- Where streams stand; no row of one that has none.
+SELECT name, id, base, {sequence}::regclass::oid::bigint FROM {schema}.stream WHERE name = ANY ($1::text[]);
 
 -- name: append
 -- Append events to the streams of $1, under the floors of $3 as far as there are any.
