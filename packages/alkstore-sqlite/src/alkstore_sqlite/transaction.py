@@ -7,11 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from alkstore.engine import Ack, EventRecord, JobFilter, JobRecord, NewEvent, NewJob, NewWake, OffsetSave
-from alkstore.errors import Closed, DatabaseError
+from alkstore.errors import Closed
 from alkstore_sqlite import queue as _queue
 from alkstore_sqlite import stream as _stream
 from alkstore_sqlite import wake as _wake
-from alkstore_sqlite.connection import Change, Connection, Errand, Patience, Single, Steps, Woken, perform
+from alkstore_sqlite.connection import (
+    Change,
+    Connection,
+    Errand,
+    Patience,
+    Single,
+    Steps,
+    Wait,
+    Woken,
+    perform,
+)
 from alkstore_sqlite.errors import is_broken, is_refused, is_stale
 from alkstore_sqlite.hop import Operation, told
 from alkstore_sqlite.link import Link
@@ -67,31 +77,48 @@ class _Part(Errand, Generic[T]):
 
     _result: T
 
-    def __init__(
-        self,
-        step: Callable[[Connection], T],
-        path: str,
-        *,
-        is_committing: bool = False,
-        patience: Patience | None = None,
-    ) -> None:
+    def __init__(self, step: Callable[[Connection], T], path: str, *, is_committing: bool = False) -> None:
         self._step = step
         self._path = path
         self._is_committing = is_committing
-        self._patience = patience
         self.error: Exception | None = None
 
     def work(self, connection: Connection) -> None:
         self._result = self._step(connection)
 
     def failed(self, error: Exception) -> None:
-        waited = None if self._patience is None else self._patience.waited
-        self.error = told(error, self._path, committing=self._is_committing, waited=waited)
+        self.error = told(error, self._path, committing=self._is_committing)
 
     def result(self) -> T:
         if self.error is not None:
             raise self.error
         return self._result
+
+
+class _Beginning(_Part[None]):
+    """The first step, which takes the write lock."""
+
+    _result = None
+
+    def __init__(self, wait: Wait, since: float, path: str) -> None:
+        self._wait = wait
+        self._since = since
+        self._path = path
+        self.error = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it has to be taken on another connection."""
+        return self.error is not None and is_stale(self.error)
+
+    def work(self, connection: Connection) -> None:
+        connection.begin(self._wait_for_others)
+
+    def _wait_for_others(self, attempt: Callable[[], object]) -> None:
+        Patience(self._wait, self._since, self.has_heir).call(attempt)
+
+    def failed(self, error: Exception) -> None:
+        self.error = told(error, self._path, waited=time.monotonic() - self._since)
 
 
 class SqliteTransaction(Operations):
@@ -112,35 +139,24 @@ class SqliteTransaction(Operations):
         Raises:
             DatabaseError: Somebody else had one of them for too long.
         """
-        transaction = cls(writer, label)
+        transaction, part = cls(writer, label), None
         since = time.monotonic()
         await writer.lend(transaction)
         try:
-            try:
-                await transaction._take_lock(since)
-            except DatabaseError as error:
-                if not is_stale(error):
-                    raise
-                await transaction._take_lock(since)  # on a new connection
+            while part is None or part.is_stale:
+                link = transaction._link = await writer.usable()
+                part = _Beginning(writer.wait, since, link.path)
+                await transaction._hop(link, part)
+            part.result()
         except BaseException as error:
             if isinstance(error, Exception) and is_broken(error):
                 writer.broke()
+            if part is not None:
+                part.leave_to(lambda: None)  # or all that comes later would wait with it
             # A cancelled hop runs on: what it began is to end behind it.
             writer.start(transaction._undo())
             raise
         return transaction
-
-    async def _take_lock(self, since: float) -> None:
-        link = self._link = await self._writer.usable()
-        patience = Patience(self._writer.wait, since, lambda: part.has_heir())
-        part = _Part(lambda connection: connection.begin(patience.call), link.path, patience=patience)
-        try:
-            await self._hop(link, part)
-        except asyncio.CancelledError:
-            # Nothing is left but its end: in the thread all that comes later waits for that.
-            part.leave_to(lambda: None)
-            raise
-        part.result()
 
     @property
     def is_open(self) -> bool:
