@@ -35,7 +35,8 @@ class Link:
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._inside: set[asyncio.Task[Any]] = set()
-        self._is_cut = False
+        self._cut: dict[asyncio.Task[Any], int] = {}
+        """Tasks that were cancelled from here, and how often they had been before: one may be cleaning up after that."""
         self._closing: asyncio.Future[None] | None = None
         self._handed = 0
         self._raw: Connection | None = None
@@ -128,7 +129,7 @@ class Link:
             self._handed += 1
             await hopping
         except asyncio.CancelledError:
-            if self._is_cut and task.uncancel() == 0:
+            if task in self._cut and task.uncancel() == self._cut.pop(task):
                 raise unanswered() from None
             raise
         except ValueError:  # closed: it was never handed over
@@ -156,9 +157,9 @@ class Link:
             await self.connection.interrupt()
         await asyncio.wait((closing,), timeout=LAST_CALL)
         if not closing.done():
-            self._is_cut = True
             closing.cancel()
             for task in self._inside:
+                self._cut[task] = task.cancelling()
                 task.cancel()
 
     async def _close(self) -> None:
