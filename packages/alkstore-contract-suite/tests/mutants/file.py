@@ -252,14 +252,19 @@ class JoinCommitsByItself(_Joiner):
     joined = _CommitsWithAPosition
 
 
-@mutant("cancelled-join-goes-on", kills="DUR-08")
-class CancelledJoinGoesOn(_Joiner):
-    """A join runs on in a task of its own when its caller is cancelled."""
-
-    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
-        return await asyncio.shield(asyncio.ensure_future(super().begin(connection, begun)))
+@mutant("cancelled-join-raises", kills="DUR-08")
+class CancelledJoinRaises(_Joiner):
+    """A join that is cancelled ends with an error of its own, which takes the cancellation's place."""
 
     joined = JoinedTransaction
+
+    async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
+        try:
+            return await super().begin(connection, begun)
+        except asyncio.CancelledError:
+            if connection is None:
+                raise
+            raise DatabaseError("join was cut short") from None
 
 
 class _SeesNoEnd(JoinedTransaction):

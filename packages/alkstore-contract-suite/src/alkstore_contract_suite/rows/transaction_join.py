@@ -134,7 +134,7 @@ async def _ends_with_the_commit(ctx: Context, application: Application) -> None:
     text="A join that is cancelled at any point leaves the application its connection, and the storage to everybody.",
     oracle="nothing but the cancellation comes out of the application's own block, and a write of the store lands",
     needs=("joins",),
-    kills=("cancelled-join-goes-on",),
+    kills=("cancelled-join-raises",),
 )
 async def a_cancelled_join_leaves_the_connection_alone(ctx: Context) -> None:
     for application in applications(ctx):
