@@ -101,11 +101,10 @@ class TxLife:
             try:
                 with self._store._inside:  # the store's close lets a commit finish that was handed over
                     await self._tx.commit()
-            except BaseException as error:
+            except BaseException:
                 if self._tx.is_open:  # a commit cut short must not leave it open in the storage
                     await self._roll_back()
-                is_known = isinstance(error, AlkstoreError) and not getattr(error, "outcome_unknown", False)
-                self._end(reopen=True, is_unsure=not is_known)
+                self._end(reopen=True)
                 raise
             self._end(reopen=False)
 
