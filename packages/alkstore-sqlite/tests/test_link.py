@@ -53,6 +53,8 @@ async def test_who_is_cut_off_is_told_and_not_cancelled(tmp_path: Path, is_cance
     await link.close(0)
     error = await task
     program.gate.set()
+    # It answers in this loop, and must not come too late for that.
+    await asyncio.to_thread(link.connection._thread.join, HUNG)
 
     assert isinstance(error, DatabaseError)
     assert error.outcome_unknown
