@@ -132,7 +132,7 @@ class Bare:
             area: {name: schema.render(text) for name, text in statements.load("alkstore_pg", area).items()}
             for area in ("queue", "stream", "lock")
         }
-        ((self._id, self._base, self._home),) = await self._db.fetch(self._sql["stream"]["find"], NAME)
+        ((_, self._id, self._base, self._home),) = await self._db.fetch(self._sql["stream"]["find"], [NAME])
         await self._db.execute(OWN_TABLE)
         self._last = 1  # behind the event that made the stream
         return self
