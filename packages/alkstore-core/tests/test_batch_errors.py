@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from alkstore import CodecError, EnqueueOpts, Store, Tx
+from alkstore import CodecError, EnqueueOpts, InvalidArgument, Store, Tx
 from alkstore_mem import MemStore
 
 WRONG = [1, 2, {"a": {1}}, object()]
@@ -38,5 +38,5 @@ async def test_the_first_that_is_no_payload_is_told_by_its_place(batch: str) -> 
 
 async def test_headers_that_are_none_are_not_blamed_on_a_payload() -> None:
     async with MemStore() as store:
-        with pytest.raises(Exception, match="header"):
+        with pytest.raises(InvalidArgument, match=r"^header 'a' must be a str"):
             await store.queue("q").enqueue_batch([1], each=[EnqueueOpts(headers={"a": object()})])  # type: ignore[dict-item]

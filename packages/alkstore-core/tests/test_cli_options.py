@@ -50,6 +50,15 @@ def test_what_contradicts_itself_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["postgresql://ada:s3cret@db/app?sslmode=require", "listener_dsn:s3cret"])
+def test_what_is_no_option_is_not_shown_since_it_may_hold_a_password(option: str) -> None:
+    result = said("queues", "--url", "sqlite:///app.db", "--option", "wait_timeout=1", "--option", option)
+
+    assert result.exit_code == 2
+    assert "number 2 of those given" in result.output
+    assert "s3cret" not in result.output
+
+
 @pytest.mark.parametrize(
     ("option", "reason"),
     [

@@ -208,17 +208,14 @@ class JobHandle:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether it is used up. Not so once a transaction that it rode is over: a settle will tell."""
-        return self._consumed is not None and not (self._is_riding and not self._rides_open)
+        """Whether it is used up."""
+        return self._consumed is not None and not self._is_undecided
 
     @property
-    def _is_riding(self) -> bool:
-        """Whether all that is known of its end is an ack in a transaction whose end is the caller's, or unknown."""
-        return self._consumed is ACKED_IN_TX and self._rides is not None
-
-    @property
-    def _rides_open(self) -> bool:
-        return self._rides is not None and self._rides.is_open
+    def _is_undecided(self) -> bool:
+        """Whether all that is known of its end is an ack in a transaction that it rode, and that is over: a settle will tell."""
+        rides = self._rides
+        return self._consumed is ACKED_IN_TX and rides is not None and not rides.is_open
 
     def _rode_home(self) -> bool:
         """Whether nothing landed because the transaction had that it rode: the ack was in it, and the job is done."""
@@ -245,7 +242,7 @@ class JobHandle:
         record = self._record
         beat = Heartbeat(record.queue, record.id, record.token or 0, window)
         end = (await self._store._writer.settle_jobs((beat,)))[0]
-        if self._is_riding and not self._rides_open:
+        if self._is_undecided:
             if end is None:
                 self._rode_home()
             else:  # it was rolled back

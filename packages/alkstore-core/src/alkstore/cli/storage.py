@@ -143,10 +143,13 @@ options_option = click.option(
 def options_of(given: Sequence[str]) -> dict[str, object]:
     """Read what ``--option`` was given: a number, ``true``, ``false``, or else text."""
     options: dict[str, object] = {}
-    for each in given:
+    for number, each in enumerate(given, 1):
         name, separator, value = each.partition("=")
         if not separator or not name.isidentifier():
-            raise click.UsageError(f"--option takes NAME=VALUE, as in statement_cache_size=0, got {each!r}")
+            # Not shown: it may be a URL with a password in it, whose option's name was forgotten.
+            raise click.UsageError(
+                f"--option takes NAME=VALUE, as in statement_cache_size=0; number {number} of those given is none"
+            )
         if name in options:
             raise click.UsageError(f"--option {name} is given twice")
         options[name] = _value(value)
