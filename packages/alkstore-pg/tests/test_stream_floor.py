@@ -201,6 +201,63 @@ async def test_a_transaction_has_ended_once_others_see_what_it_wrote(world: Stre
         assert [await ended(whole), await ended(part)] == [True, True]
 
 
+_HOLD = "SELECT pg_advisory_xact_lock_shared({schema}.floor_class($1), $2)"
+
+# What a reader does between two looks waits for the lock 7.
+_SLEEP = """
+CREATE SCHEMA sleeping;
+CREATE FUNCTION sleeping.pg_sleep(double precision) RETURNS void LANGUAGE plpgsql
+AS $$ BEGIN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); END $$;
+"""
+
+
+@asynccontextmanager
+async def letting_go(world: Streams) -> AsyncIterator[None]:
+    """Have a floor below what is in "s", whose transaction's number is gone already, as in the midst of a COMMIT."""
+    await world.publish("s", "s")
+    other = await world.session()
+    async with other.connection.transaction():
+        await other.fetch(_HOLD, (await world.key("s")).id, 1)
+        yield
+
+
+async def test_a_reader_waits_for_a_transaction_in_the_midst_of_letting_go(world: Streams) -> None:
+    reader, gate = await world.session(), await world.session()
+    await world.script(_SLEEP)
+    await reader.connection.execute("SET search_path = sleeping, pg_catalog")
+    await gate.connection.execute("SELECT pg_advisory_lock(7)")
+    async with letting_go(world):
+        look = asyncio.create_task(world.page("s", reader))
+        await world.blocked(reader)
+    await gate.connection.execute("SELECT pg_advisory_unlock(7)")
+
+    page = await look
+
+    assert ([record.offset for record in page.events], page.is_held_back) == ([1, 2], False)
+
+
+async def test_a_floor_whose_transaction_has_no_number_counts_in_the_end(world: Streams) -> None:
+    """Nothing of alkstore's makes one; to wait for it for ever would be worse, and to pass over it might lose an event."""
+    async with letting_go(world):
+        page = await world.page("s")
+
+    assert ([record.offset for record in page.events], page.is_held_back) == ([1], True)
+
+
+async def test_a_transaction_is_numbered_before_it_has_a_floor(world: Streams) -> None:
+    await world.publish("s")
+    gate, other = await world.session(), await world.session()
+    pid = other.connection.get_server_pid()
+    async with gate.connection.transaction():
+        await gate.fetch(_HOLD.replace("_shared", ""), (await world.key("s")).id, 1)
+        append = asyncio.create_task(world.publish("s", on=other))
+        await world.blocked(other)
+
+        locks = "SELECT locktype FROM pg_locks WHERE pid = $1 AND granted AND locktype <> 'virtualxid'"
+        assert {"transactionid"} <= {kind for (kind,) in await world.on.fetch(locks, pid)}
+    assert await append == [2]
+
+
 async def test_readers_wait_for_nobody(world: Streams) -> None:
     await world.publish("s", "s")
     other = await world.session()

@@ -47,7 +47,12 @@ DECLARE
     latest bigint;
     instant bigint := {schema}.now();
     locked bigint[] := streams;
+    numbered xid8;
 BEGIN
+    IF NOT pg_is_in_recovery() THEN
+        -- A floor has a numbered transaction from its first moment on, by which readers see whether it counts.
+        numbered := pg_current_xact_id();
+    END IF;
     IF remembered IS NULL AND cardinality(streams) > 50 THEN
         -- The server has a few thousand locks in all. For as long as a commit takes, all streams may stand still.
         locked := ARRAY[0];
@@ -110,6 +115,7 @@ DECLARE
     class constant oid := {schema}.floor_class(stream)::oid;
     class_of_all constant oid := {schema}.floor_class(0)::oid;
     floors bigint[];
+    is_between boolean;
     latest bigint;
     least_floor bigint;
 BEGIN
@@ -123,26 +129,34 @@ BEGIN
     END IF;
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO bound FROM {schema}.event_offset;
     is_held := false;
-    WITH locks AS MATERIALIZED (
-        SELECT l.locktype, l.virtualtransaction AS holder, l.classid, l.objid, l.objsubid, l.pid, l.transactionid
-        FROM pg_locks AS l
-        WHERE (
-            l.locktype = 'advisory' AND l.classid IN (class, class_of_all) AND l.objsubid = 2
-            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-            -- A prepared transaction has no pid.
-            AND NOT (own AND l.pid IS NOT DISTINCT FROM pg_backend_pid())
-        ) OR (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted)
-    )
-    SELECT coalesce(array_agg(f.objid::bigint), '{}') INTO floors
-    FROM locks AS f
-    WHERE f.locktype = 'advisory'
+    FOR looks_left IN REVERSE 99..0 LOOP
+        WITH locks AS MATERIALIZED (
+            SELECT l.locktype, l.virtualtransaction AS holder, l.classid, l.objid, l.objsubid, l.pid, l.transactionid
+            FROM pg_locks AS l
+            WHERE (
+                l.locktype = 'advisory' AND l.classid IN (class, class_of_all) AND l.objsubid = 2
+                AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+                -- A prepared transaction has no pid.
+                AND NOT (own AND l.pid IS NOT DISTINCT FROM pg_backend_pid())
+            ) OR (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted)
+        )
         -- A transaction that has ended is seen by others a moment before it lets go of its locks. Whoever sees its jobs
         -- must see its events.
-        AND NOT coalesce((
-            SELECT bool_and({schema}.has_ended(t.transactionid))
+        SELECT coalesce(array_agg(f.objid::bigint) FILTER (WHERE n.has_ended IS NOT TRUE), '{}'),
+            coalesce(bool_or(n.has_ended IS NULL), false)
+        INTO floors, is_between
+        FROM locks AS f
+        CROSS JOIN LATERAL (
+            SELECT bool_and({schema}.has_ended(t.transactionid)) AS has_ended
             FROM locks AS t
             WHERE t.locktype = 'transactionid' AND t.holder = f.holder
-        ), false);
+        ) AS n
+        WHERE f.locktype = 'advisory';
+        -- It lets go of them one after the other, as PREPARE TRANSACTION hands them over; without its number nobody
+        -- knows which of the two it is. It needs microseconds, unless the machine has something else to do.
+        EXIT WHEN NOT is_between;
+        PERFORM pg_sleep(0.001) WHERE looks_left > 0;
+    END LOOP;
     IF cardinality(floors) > 0 THEN
         -- A lock carries the low 32 bits of a floor that is at most what was given by now.
         SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO latest FROM {schema}.event_offset;
