@@ -92,6 +92,8 @@ SELECT coalesce(bool_or(wait_event_type = 'Lock'), false),
 {SESSIONS}
 """
 
+WORKING: Final = f"SELECT pid {SESSIONS} AND state <> 'idle' ORDER BY pid"
+
 
 def quoted(name: str) -> str:
     """Write a name as an identifier."""
@@ -120,22 +122,23 @@ class Outsider:
         if connection is not None:
             connection.close()
 
-    def run(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Run a statement that may be sent twice, and give its rows."""
+    def run(self, sql: str, *parameters: object, often: bool = False) -> list[tuple[Any, ...]]:
+        """Run a statement that may be sent twice, and give its rows; one that is sent ``often`` is planned once."""
         try:
-            return self._send(sql, parameters)
+            return self._send(sql, parameters, often)
         except psycopg.OperationalError:
             if self._connection is not None and not self._connection.closed:
                 raise
             # A server that was restarted cut us off as well.
-            return self._send(sql, parameters)
+            return self._send(sql, parameters, often)
 
-    def _send(self, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+    def _send(self, sql: str, parameters: Sequence[object], often: bool) -> list[tuple[Any, ...]]:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self.dsn, lock_timeout=LOCK_PATIENCE)
+            self._connection.prepare_threshold = 0
         cursor = RawCursor(self._connection)
         try:
-            cursor.execute(sql, parameters or None)
+            cursor.execute(sql, parameters or None, prepare=often)
         except psycopg.Error:
             raise
         except BaseException:
@@ -183,7 +186,7 @@ class Outsider:
 
     def empty(self) -> None:
         """Remove every row. Cost: about 0.1 ms; 5 ms if there were thousands."""
-        self.run("SELECT suite.empty()")
+        self.run("SELECT suite.empty()", often=True)
 
     def drop(self, schemas: Iterable[str]) -> None:
         """Remove schemas with all that is in them."""
@@ -192,7 +195,7 @@ class Outsider:
 
     def strangers(self, schema: str) -> list[str]:
         """Name the schemas that a case has made beside its own."""
-        return [name for (name,) in self.run(STRANGERS, schema)]
+        return [name for (name,) in self.run(STRANGERS, schema, often=True)]
 
     # ---------------------------------------------------------------- while a case runs
 
@@ -200,11 +203,11 @@ class Outsider:
         """Let it be this instant; by default the last one that was given, of which a server that was away knows nothing."""
         self._instant = self._instant if instant is None else instant
         if not self.is_away:
-            self.run("SELECT pg_catalog.setval('suite.clock', $1)", self._instant)
+            self.run("SELECT pg_catalog.setval('suite.clock', $1)", self._instant, often=True)
 
     def working(self) -> list[int]:
         """Name the sessions of others that work, or have a transaction open."""
-        return [pid for (pid,) in self.run(f"SELECT pid {SESSIONS} AND state <> 'idle' ORDER BY pid")]
+        return [pid for (pid,) in self.run(WORKING, often=True)]
 
     def sessions(self) -> list[int]:
         """Name all sessions of others."""
@@ -212,7 +215,7 @@ class Outsider:
 
     def progress(self) -> tuple[bool, bool]:
         """Say whether any session of others waits for a lock, and whether any works."""
-        is_held, is_at_work = self.run(PROGRESS)[0]
+        is_held, is_at_work = self.run(PROGRESS, often=True)[0]
         return is_held, is_at_work
 
     def alive(self, pids: Sequence[int]) -> list[int]:

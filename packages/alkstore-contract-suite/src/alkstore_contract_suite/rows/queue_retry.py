@@ -1,5 +1,6 @@
 """Rows Q-11, Q-12, Q-25 and Q-27: a job that is tried again, or given back."""
 
+import asyncio
 import math
 from typing import Final
 
@@ -178,14 +179,12 @@ async def _after_a_retry(ctx: Context, queue: Queue, base: float, attempts: int)
     """Retry a batch of jobs at one attempt; gives their delays in seconds."""
     await queue.enqueue_batch(range(64), base_delay=base, max_attempts=attempts + 1)
     for _ in range(attempts - 1):
-        for handle in await queue.claim_batch(64):
-            await handle.retry(delay=0)
+        await asyncio.gather(*[handle.retry(delay=0) for handle in await queue.claim_batch(64)])
     now = await ctx.now()
-    for handle in await queue.claim_batch(64):
-        ctx.expect(await handle.retry(), True, "a live retry lands")
+    landed = await asyncio.gather(*[handle.retry() for handle in await queue.claim_batch(64)])
+    ctx.expect(landed, [True] * 64, "a live retry lands")
     delays = [(job.run_at - now).total_seconds() for job in await queue.list(state=JobState.PENDING)]
-    for job in await queue.list():
-        await queue.cancel(job.id)
+    await asyncio.gather(*[queue.cancel(job.id) for job in await queue.list()])
     return delays
 
 

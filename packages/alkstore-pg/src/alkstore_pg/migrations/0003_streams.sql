@@ -45,6 +45,7 @@ AS $alkstore$
 #variable_conflict use_column
 DECLARE
     latest bigint;
+    first bigint;
     instant bigint := {schema}.now();
     locked bigint[] := streams;
     numbered xid8;
@@ -73,14 +74,30 @@ BEGIN
             NULL;
         END;
     END LOOP;
-    IF cardinality(places) = 1 THEN
-        drawn := ARRAY[nextval({sequence}::regclass)];  -- a third of the call's time otherwise
-    ELSE
-        drawn := ARRAY(SELECT nextval({sequence}::regclass) FROM generate_series(1, cardinality(places)));
-    END IF;
-    IF drawn[1] <= latest THEN
-        RAISE EXCEPTION 'the sequence of offsets gave % after %', drawn[1], latest
+    BEGIN
+        -- All at once: a floor, or a reader's bound, that fell between two of them would part what is one append. A
+        -- sequence gives one at a time, so who needs more sets it, and nobody else may draw meanwhile: the lock of one
+        -- key, no floor, is shared by who takes one.
+        IF cardinality(places) = 1 THEN
+            PERFORM pg_advisory_xact_lock_shared({schema}.floor_class(0));
+            first := nextval({sequence}::regclass);
+            drawn := ARRAY[first];  -- a third of the call's time as below
+        ELSE
+            PERFORM pg_advisory_xact_lock({schema}.floor_class(0));
+            SELECT CASE WHEN is_called THEN last_value ELSE 0 END + 1 INTO first FROM {schema}.event_offset;
+            PERFORM setval({sequence}::regclass, first + cardinality(places) - 1);
+        END IF;
+        -- What was drawn stays so, and the lock goes back now, not when a transaction ends that may be long.
+        RAISE EXCEPTION USING ERRCODE = 'AK001';
+    EXCEPTION WHEN SQLSTATE 'AK001' THEN
+        NULL;
+    END;
+    IF first <= latest THEN
+        RAISE EXCEPTION 'the sequence of offsets gave % after %', first, latest
             USING HINT = 'it must not cache values nor cycle: ALTER SEQUENCE ... CACHE 1 NO CYCLE';
+    END IF;
+    IF drawn IS NULL THEN
+        drawn := ARRAY(SELECT generate_series(first, first + cardinality(places) - 1));
     END IF;
     INSERT INTO {schema}.event (stream, "offset", created_at, key, payload, headers)
     SELECT streams[e.place], e.value - bases[e.place], instant, e.key, e.payload, e.headers
@@ -349,7 +366,7 @@ END
 $alkstore$;
 
 -- Raise the sequence to the greatest offset there is: rows may have come without it, by logical replication. Says whether
--- it was behind. Nobody else sets it meanwhile, and whoever draws does so from a sequence that only grows.
+-- it was behind. Nobody draws meanwhile.
 CREATE FUNCTION {schema}.catch_up() RETURNS boolean
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -366,7 +383,7 @@ BEGIN
     IF last_value_used IS NULL OR last_value_used <= {schema}.given() THEN
         RETURN false;
     END IF;
-    PERFORM pg_advisory_xact_lock({schema}.floor_class(0));  -- one key: no floor lock
+    PERFORM pg_advisory_xact_lock({schema}.floor_class(0));  -- as who appends
     IF last_value_used <= {schema}.given() THEN
         RETURN false;
     END IF;
