@@ -34,7 +34,7 @@ from alkstore_pg.contract_pooler import Pooler, pgbouncer_available
 from alkstore_pg.contract_server import Server
 from alkstore_pg.contract_sessions import Sessions
 from alkstore_pg.contract_store import SuiteClock
-from alkstore_pg.engine import OMITTED, PgEngine
+from alkstore_pg.engine import PgEngine
 from alkstore_pg.store import PgStore, alkstore_engine
 
 __all__ = [
@@ -147,7 +147,7 @@ class PgColumn:
     version = alkstore.__version__
     contract = "1.0"
     clock = ClockMode.SERVER
-    omitted = OMITTED
+    omitted: Mapping[str, str] = {}
 
     def __init__(self, kind: Kind) -> None:
         self.name = kind.name

@@ -50,7 +50,7 @@ from alkstore_pg.surroundings import Options, prepare
 from alkstore_pg.transaction import PgTransaction
 from alkstore_pg.wake import Wakes, Woken
 
-__all__ = ["NOTIFY_LIMIT", "OMITTED", "PgEngine"]
+__all__ = ["NOTIFY_LIMIT", "PgEngine"]
 
 T = TypeVar("T")
 
@@ -65,11 +65,6 @@ TRAITS: Final = Traits(
     outside_tx=True,
     durable=True,
 )
-
-OMITTED: Final[Mapping[str, str]] = {
-    "TX-09": "transactions of a server hold back who writes the same rows (TX-08)",
-}
-"""Contract rows that cannot be expressed here, and why."""
 
 
 class PgEngine:

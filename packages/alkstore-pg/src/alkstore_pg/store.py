@@ -10,7 +10,7 @@ from alkstore.engine import Engine
 from alkstore.hookspecs import EngineRegistration, hookimpl
 from alkstore.observing import Observer
 from alkstore.stamps import Duration
-from alkstore_pg.engine import NOTIFY_LIMIT, OMITTED, PgEngine
+from alkstore_pg.engine import NOTIFY_LIMIT, PgEngine
 from alkstore_pg.examining import examine
 from alkstore_pg.native import PgTx
 from alkstore_pg.surroundings import OPTIONS, Options, apply, write_script
@@ -119,7 +119,6 @@ def alkstore_engine() -> EngineRegistration:
             "notify_limit": NOTIFY_LIMIT,
         },
         options=OPTIONS,
-        omitted=OMITTED,
         migrate=lambda url, options: apply(_options(url, options)),
         migration_sql=lambda url, options, grant_to: write_script(_options(url, options), grant_to),
         examine=lambda url, options: examine(_options(url, options)),
