@@ -50,7 +50,9 @@ async def test_the_first_offset_of_a_stream_in_a_quiet_store_is_one_whatever_oth
 async def test_an_event_reads_back_whole(world: Streams) -> None:
     key = await world.key("s")
     before = await world.sql("SELECT {schema}.now()")
-    await stream.append(world.on, [NewEvent("s", "k\u00e9y", b"\x00\xff", b'{"a":"b"}')], {"s": key}, ())
+    await stream.append(
+        world.on, [NewEvent("s", "k\u00e9y", b"\x00\xff", b'{"a":"b"}')], {"s": key}, (), PATIENCE
+    )
 
     page = await stream.read(world.on, "s", key, 0, 1)
 
@@ -65,14 +67,14 @@ async def test_an_event_reads_back_whole(world: Streams) -> None:
 async def test_appending_nothing_asks_the_server_nothing(world: Streams) -> None:
     await world.on.connection.close()
 
-    assert await stream.append(world.on, [], {}, ()) == []
+    assert await stream.append(world.on, [], {}, (), PATIENCE) == []
 
 
 async def test_an_append_lands_whole_or_not_at_all(world: Streams) -> None:
     keys = await world.keys.made({"s"})
 
     with pytest.raises(asyncpg.DataError):
-        await stream.append(world.on, [event("s"), event("s", key="\0")], keys, ())
+        await stream.append(world.on, [event("s"), event("s", key="\0")], keys, (), PATIENCE)
 
     assert await world.seen("s") == []
 
@@ -84,7 +86,7 @@ async def test_an_append_sends_its_texts_when_it_commits(world: Streams) -> None
     keys = await world.keys.made({"s"})
 
     async with world.on.connection.transaction():
-        await stream.append(world.on, [event("s")], keys, ["s1:s", "s1:t"])
+        await stream.append(world.on, [event("s")], keys, ["s1:s", "s1:t"], PATIENCE)
         await listener.connection.fetch("SELECT 1")
         assert heard.empty()
 
@@ -96,7 +98,7 @@ async def test_alike_events_are_appended_as_those_that_they_stand_for(world: Str
     alike = AlikeEvents(NewEvent("s", "k", b"", b'{"h":"v"}'), [b"1", b"2", b"3"])
     keys = await world.keys.made(stream.names_in(alike))
 
-    offsets = await stream.append(world.on, alike, keys, ())
+    offsets = await stream.append(world.on, alike, keys, (), PATIENCE)
 
     page = await stream.read(world.on, "s", keys["s"], 0, LAST)
     assert [event[:5] for event in page.events] == [
@@ -132,7 +134,7 @@ async def test_a_page_holds_what_comes_after_an_offset(
 async def test_a_page_may_hold_payloads_of_8_mib(world: Streams) -> None:
     payloads = [bytes([n]) * (8 * 2**20) for n in range(3)]
     keys = await world.keys.made({"s"})
-    await stream.append(world.on, [event("s", payload) for payload in payloads], keys, ())
+    await stream.append(world.on, [event("s", payload) for payload in payloads], keys, (), PATIENCE)
 
     assert [record.payload for record in (await world.page("s")).events] == payloads
 
@@ -376,7 +378,7 @@ async def test_any_number_of_first_publishers_agree_on_a_key(world: Streams) -> 
     async def begin(on: Any) -> tuple[StreamKey, int]:
         runner = type(world.runner)(on)
         key = (await stream.StreamKeys(runner).made({"a", "b", "c"}))["b"]
-        return key, (await stream.append(on, [event("b")], {"b": key}, ()))[0]
+        return key, (await stream.append(on, [event("b")], {"b": key}, (), PATIENCE))[0]
 
     begun = await asyncio.gather(*map(begin, sessions))
 

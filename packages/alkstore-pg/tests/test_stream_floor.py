@@ -369,34 +369,6 @@ async def test_a_floor_is_what_was_given_when_its_lock_was_there(
     assert offset > floor
 
 
-async def test_who_draws_several_offsets_draws_them_while_nobody_else_draws(world: Streams) -> None:
-    """All at once, or a floor might fall between two of them: see the batch in test_stream_stress.py."""
-    await world.publish("s")
-    gate, one, several = await world.session(), await world.session(), await world.session()
-    draws = "SELECT pg_advisory_xact_lock%s({schema}.floor_class(0))"
-    async with gate.connection.transaction():
-        await gate.fetch(draws % "_shared")
-        assert await world.publish("s", on=one) == [2]
-        append = asyncio.create_task(world.publish("s", "s", on=several))
-        await world.blocked(several)
-    assert await append == [3, 4]
-
-    async with gate.connection.transaction():
-        await gate.fetch(draws % "")
-        append = asyncio.create_task(world.publish("s", on=one))
-        await world.blocked(one)
-    assert await append == [5]
-
-
-async def test_an_open_transaction_keeps_nobody_from_drawing(world: Streams) -> None:
-    others = [await world.session() for _ in range(2)]
-    async with others[0].connection.transaction(), others[1].connection.transaction():
-        assert await world.publish("s", on=others[0]) == [1]
-        assert await world.publish("s", "s", on=others[1]) == [2, 3]
-        assert await world.publish("s", "s") == [4, 5]
-        assert await world.publish("s") == [6]
-
-
 # ---------------------------------------------------------------- within a transaction
 
 

@@ -112,3 +112,52 @@ async def test_a_sequence_that_is_behind_the_rows_catches_up(world: Streams, tri
 async def test_a_new_sequence_is_not_behind(world: Streams) -> None:
     assert not await stream.catch_up(world.on)
     assert await world.publish("s") == [1]
+
+
+# ---------------------------------------------------------------- who draws
+
+
+async def test_who_draws_several_offsets_draws_them_while_nobody_else_draws(world: Streams) -> None:
+    """All at once, or a floor might fall between two of them: see the batch in test_stream_stress.py."""
+    await world.publish("s")
+    gate, one, several = await world.session(), await world.session(), await world.session()
+    draws = "SELECT pg_advisory_xact_lock%s({schema}.floor_class(0))"
+    async with gate.connection.transaction():
+        await gate.fetch(draws % "_shared")
+        assert await world.publish("s", on=one) == [2]
+        append = asyncio.create_task(world.publish("s", "s", on=several))
+        await world.blocked(several)
+    assert await append == [3, 4]
+
+    async with gate.connection.transaction():
+        await gate.fetch(draws % "")
+        append = asyncio.create_task(world.publish("s", on=one))
+        await world.blocked(one)
+    assert await append == [5]
+
+
+@pytest.mark.parametrize("names", [("s",), ("s", "s")])
+async def test_who_cannot_draw_in_time_has_appended_nothing_and_goes_on(
+    world: Streams, names: tuple[str, ...]
+) -> None:
+    gate, on = await world.session(), await world.session()
+    world.patience = 1
+    await on.connection.execute("SET lock_timeout = '7s'")
+    async with gate.connection.transaction(), on.connection.transaction():
+        await gate.fetch("SELECT pg_advisory_xact_lock({schema}.floor_class(0))")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            async with on.connection.transaction():
+                await world.publish(*names, on=on)
+        assert await on.connection.fetchval("SHOW lock_timeout") == "7s"
+    assert await world.seen("s") == []
+    world.patience = PATIENCE
+    assert await world.publish(*names, on=on) == list(range(1, len(names) + 1))
+
+
+async def test_an_open_transaction_keeps_nobody_from_drawing(world: Streams) -> None:
+    others = [await world.session() for _ in range(2)]
+    async with others[0].connection.transaction(), others[1].connection.transaction():
+        assert await world.publish("s", on=others[0]) == [1]
+        assert await world.publish("s", "s", on=others[1]) == [2, 3]
+        assert await world.publish("s", "s") == [4, 5]
+        assert await world.publish("s") == [6]

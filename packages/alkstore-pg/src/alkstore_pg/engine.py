@@ -193,7 +193,9 @@ class PgEngine:
         async def append(keys: Mapping[str, StreamKey]) -> Sequence[int]:
             woken, is_single = _stream.woken_by(names), len(events) == 1
             with self.wakes.telling(woken, debounced=True, is_single=is_single) as texts:
-                return await self._writer.run(lambda on: _stream.append(on, events, keys, texts))
+                return await self._writer.run(
+                    lambda on: _stream.append(on, events, keys, texts, self._patience)
+                )
 
         return await self._streams.making(names, append)
 

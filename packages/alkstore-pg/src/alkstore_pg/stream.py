@@ -179,11 +179,13 @@ async def append(
     events: Sequence[NewEvent],
     keys: Mapping[str, StreamKey],
     texts: Sequence[str],
+    patience: int,
     floors: MutableMapping[int, int] | None = None,
 ) -> Sequence[int]:
     """Append to any number of streams; gives the offsets in the order of ``events``.
 
-    ``floors`` is what a transaction keeps between its calls, by stream id; None for a commit of its own.
+    ``floors`` is what a transaction keeps between its calls, by stream id; None for a commit of its own. Waits at most
+    ``patience`` ms for others that append.
     """
     if not events:
         return []
@@ -200,6 +202,7 @@ async def append(
         *columns,
         texts,
         streams[0].home,
+        patience,
     )
     if floors is not None:
         for key in streams:

@@ -88,7 +88,8 @@ class Operations:
         names = _stream.names_in(events)
         keys = await self._made(names)
         texts = self._texts(_stream.woken_by(names))
-        return await self._do(lambda on: _stream.append(on, events, keys, texts, self._floors))
+        patience = self._engine._patience
+        return await self._do(lambda on: _stream.append(on, events, keys, texts, patience, self._floors))
 
     async def read_events(self, stream: str, after: int, limit: int) -> Sequence[EventRecord]:
         self._enter()

@@ -59,6 +59,7 @@ class Streams:
     def __init__(self, dsn: str, schema: Schema) -> None:
         self.dsn = dsn
         self.schema = schema
+        self.patience = PATIENCE
         self._connections: list[asyncpg.Connection[asyncpg.Record]] = []
 
     async def open(self) -> None:
@@ -92,7 +93,9 @@ class Streams:
         floors: MutableMapping[int, int] | None = None,
     ) -> Sequence[int]:
         events = [event(name) for name in names]
-        return await stream.append(on or self.on, events, await self.keys.made(set(names)), (), floors)
+        return await stream.append(
+            on or self.on, events, await self.keys.made(set(names)), (), self.patience, floors
+        )
 
     async def page(self, name: str, on: DriverSession | None = None, *, own: bool = False) -> Page:
         return await stream.read(on or self.on, name, await self.key(name), FIRST, LAST, own=own)

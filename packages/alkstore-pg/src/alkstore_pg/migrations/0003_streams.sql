@@ -34,10 +34,10 @@ $alkstore$;
 -- Append to the streams of ``streams``, which are distinct; places says for each event which of them is its own, from 1.
 -- remembered is the floor that this transaction had for each stream before, or NULL: it is locked again, because a
 -- savepoint that was rolled back has taken its lock along. Without remembered nothing follows in this transaction. Gives
--- the floor of those that had none, and the values drawn.
+-- the floor of those that had none, and the values drawn. Waits at most ``patience`` ms for others that draw.
 CREATE FUNCTION {schema}.append_events(
     streams bigint[], bases bigint[], remembered bigint[],
-    places integer[], keys text[], payloads bytea[], headers bytea[], texts text[],
+    places integer[], keys text[], payloads bytea[], headers bytea[], texts text[], patience bigint,
     OUT held bigint, OUT drawn bigint[]
 )
 LANGUAGE plpgsql
@@ -77,17 +77,23 @@ BEGIN
     BEGIN
         -- All at once: a floor, or a reader's bound, that fell between two of them would part what is one append. A
         -- sequence gives one at a time, so who needs more sets it, and nobody else may draw meanwhile: the lock of one
-        -- key, no floor, is shared by who takes one.
+        -- key, no floor, is shared by who takes one. It is held for microseconds, unless its holder stands still.
         IF cardinality(places) = 1 THEN
-            PERFORM pg_advisory_xact_lock_shared({schema}.floor_class(0));
+            IF NOT pg_try_advisory_xact_lock_shared({schema}.floor_class(0)) THEN
+                PERFORM set_config('lock_timeout', greatest(1, least(patience, 2147483647))::text, true);
+                PERFORM pg_advisory_xact_lock_shared({schema}.floor_class(0));
+            END IF;
             first := nextval({sequence}::regclass);
             drawn := ARRAY[first];  -- a third of the call's time as below
         ELSE
-            PERFORM pg_advisory_xact_lock({schema}.floor_class(0));
+            IF NOT pg_try_advisory_xact_lock({schema}.floor_class(0)) THEN
+                PERFORM set_config('lock_timeout', greatest(1, least(patience, 2147483647))::text, true);
+                PERFORM pg_advisory_xact_lock({schema}.floor_class(0));
+            END IF;
             SELECT CASE WHEN is_called THEN last_value ELSE 0 END + 1 INTO first FROM {schema}.event_offset;
             PERFORM setval({sequence}::regclass, first + cardinality(places) - 1);
         END IF;
-        -- What was drawn stays so, and the lock goes back now, not when a transaction ends that may be long.
+        -- What was drawn stays so; lock and setting go back now, not when a transaction ends that may be long.
         RAISE EXCEPTION USING ERRCODE = 'AK001';
     EXCEPTION WHEN SQLSTATE 'AK001' THEN
         NULL;

@@ -11,7 +11,7 @@ SELECT name, id, base, {sequence}::regclass::oid::bigint FROM {schema}.stream WH
 SELECT held, drawn
 FROM {schema}.append_events(
     {schema}.at_home($1::bigint[], $9::bigint), $2::bigint[], $3::bigint[],
-    $4::integer[], $5::text[], $6::bytea[], $7::bytea[], $8::text[]
+    $4::integer[], $5::text[], $6::bytea[], $7::bytea[], $8::text[], $10::bigint
 );
 
 -- name: read
