@@ -169,21 +169,24 @@ class TxLife:
     async def _roll_back_early(self) -> None:
         """Roll back for the store's close, unless it is the caller's, or its commit is under way."""
         if not self._is_joined and not self._is_landing:
+            is_unsure = not self._tx.is_open
             await self._undo()
-            self._abandon()
+            self._abandon(is_unsure=is_unsure)
 
     def _cut_off(self) -> None:
         """Let go of it for the store's close; a commit under way is the engine's to end."""
         if not self._is_landing:
-            self._abandon()
+            self._abandon(is_unsure=not self._tx.is_open)
 
-    def _abandon(self) -> None:
-        """End it from a finaliser or from the store's close: nothing lands."""
+    def _abandon(self, *, is_unsure: bool) -> None:
+        """End it from a finaliser or from the store's close: nothing lands, but what is the caller's to end.
+
+        ``is_unsure`` says that his own SQL had ended it before.
+        """
         if not self._is_ended:
-            self._end(reopen=True)
+            # A joined one is let go of like this by whoever was given the connection and is done: it stays open.
+            self._end(reopen=not self._is_joined, is_unsure=is_unsure)
             self._is_cut_off = True
-            if not self._is_joined:
-                self._tx.abandon()
 
     def __del__(self) -> None:
         if not getattr(self, "_is_ended", True):
@@ -194,7 +197,7 @@ class TxLife:
                     stacklevel=2,
                     source=self,
                 )
-            self._abandon()
+            self._abandon(is_unsure=not self._tx.is_open)
 
     async def __aenter__(self) -> Self:
         return self
