@@ -1,4 +1,4 @@
-"""Joins that are cut short: the connection is its owner's at once, and as it was."""
+"""Joins that are cut short, by their caller or by the store's close: the connection is its owner's at once, and as it was."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,8 @@ from sqlalchemy import inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from alkstore.errors import DatabaseError
+from alkstore.errors import Closed, DatabaseError
+from alkstore_pg import PgStore
 from alkstore_pg.engine import PgEngine
 
 KINDS = [AsyncConnection, AsyncSession]
@@ -124,3 +125,57 @@ async def test_what_was_cut_can_be_joined_again(engine: PgEngine, dsn: str) -> N
         tx = await engine.begin(app.given)
         await tx.insert_jobs([job(b"1")])
         await app.commit()
+
+
+# ---------------------------------------------------------------- stores that are closed
+
+TURNS = [1, 2, 3, 5]
+"""Turns of the loop after which a join waits for the server still."""
+
+
+async def close_behind(dsn: str, given: object, turns: int) -> None:
+    """Close a store so many turns of the loop after it began to join."""
+    store = await PgStore(dsn)
+    joining = asyncio.ensure_future(store.join(given).__aenter__())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(HUNG):
+        await store.aclose()
+    with pytest.raises(Closed):
+        await joining
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_psycopg_is_left_idle_by_a_join_whose_store_is_closed_meanwhile(dsn: str, turns: int) -> None:
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        await close_behind(dsn, connection, turns)
+
+        assert connection.info.transaction_status.name == "IDLE"
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_sqlalchemy_has_not_begun_by_a_join_whose_store_is_closed_meanwhile(
+    dsn: str, driver: str, kind: type, turns: int
+) -> None:
+    async with (
+        alchemy(dsn, driver) as database,
+        kind(database) if kind is AsyncSession else database.connect() as given,
+    ):
+        await close_behind(dsn, given, turns)
+
+        assert not given.in_transaction()
+        async with given.begin():
+            assert await given.scalar(text("SELECT 1")) == 1
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+async def test_what_the_caller_had_done_before_such_a_join_lands_with_his_commit(dsn: str, name: str) -> None:
+    async with LIBRARIES[name](dsn) as app:
+        await app.run("CREATE TABLE business ()")
+        await close_behind(dsn, app.given, 2)
+        await app.commit()
+
+    async with outside(dsn) as outsider:
+        assert await outsider.connection.fetch("SELECT FROM business") == []

@@ -18,7 +18,7 @@ from plain_applications import (
     rolls_back_a_part,
     wakes_who_waits,
 )
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
 import alkstore.sync
@@ -219,3 +219,27 @@ def test_another_database_is_refused_and_its_connection_left_as_it_was(
         with pytest.raises(InvalidArgument, match="another database"), store.join(connection):
             pass
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def test_a_join_whose_store_is_closed_meanwhile_leaves_no_transaction(dsn: str) -> None:
+    engine = create_engine(dsn.replace("postgresql://", "postgresql+psycopg://"))
+    store = alkstore.sync.open(dsn)
+    ending = threading.Thread(target=store.close)
+
+    def look_until_it_ends() -> None:
+        while True:
+            store.queue("q").stats()
+
+    @event.listens_for(engine, "begin")
+    def end(_: object) -> None:
+        ending.start()
+        with pytest.raises(Closed):
+            look_until_it_ends()
+
+    with store, engine.connect() as connection:
+        with pytest.raises(Closed), store.join(connection):
+            pass
+        ending.join(5)
+
+        assert not connection.in_transaction()
+    engine.dispose()

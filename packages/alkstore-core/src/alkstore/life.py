@@ -13,19 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import asynccontextmanager, suppress
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from alkstore import names, numbers
 from alkstore.batching import Batcher, unanswered
 from alkstore.claiming import ClaimPump
-from alkstore.engine import Engine, Topic, Watch
-from alkstore.errors import (
-    AlkstoreError,
-    Closed,
-    InsideTransaction,
-    InvalidArgument,
-    show,
-)
+from alkstore.engine import Engine, EngineTransaction, Topic, Watch
+from alkstore.errors import AlkstoreError, Closed, InsideTransaction, InvalidArgument, show
 from alkstore.holding import Claims
 from alkstore.home import Home
 from alkstore.inside import Inside
@@ -334,15 +328,19 @@ class Life:
     ) -> T:
         """Await what has to be given back: if the caller is cancelled or the store closed meanwhile, it is.
 
-        With ``is_whole`` the engine gives it back by itself, if not everything else, to a caller who is cancelled.
+        With ``is_whole`` it is a transaction, which the engine gives back by itself when its caller is cancelled.
         """
         if is_whole or self._engine.traits.gives_back:  # spared a task
             with self._inside:
                 obtained = await work
-                if self._state != "open":
+                if self._state == "open":
+                    return obtained
+                try:
+                    if is_whole:  # awaited: a joined connection is its owner's again once he is told
+                        await self._finish(cast(EngineTransaction, obtained).rollback(), CLOSE_LIMIT)
+                finally:
                     undo(obtained)
-                    raise Closed("store")
-                return obtained
+                raise Closed("store")
         task = self._spawn(work)
         try:
             await asyncio.wait((task,))

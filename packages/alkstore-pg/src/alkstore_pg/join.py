@@ -132,7 +132,10 @@ class JoinedTransaction(Operations):
         raise InvalidArgument("commit of a joined transaction is its owner's; call it on your connection")
 
     async def rollback(self) -> None:
-        self._is_left = True
+        """End what `begin` made begin, and no more: the rest is its owner's. For a store that is closed meanwhile."""
+        if self.is_open:
+            self._is_left = True
+            await self._leave()
 
     def abandon(self) -> None:
         self._is_left = True
