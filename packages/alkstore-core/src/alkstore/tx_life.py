@@ -59,7 +59,7 @@ class TxLife:
 
     __slots__ = (
         "__weakref__", "_acked", "_begun", "_is_busy", "_is_cut_off", "_is_ended", "_is_joined", "_is_landing",
-        "_positions", "_store", "_task", "_tx"
+        "_is_lent", "_positions", "_store", "_task", "_tx"
     )  # fmt: skip
 
     def __init__(self, store: "Store", tx: EngineTransaction, begun: str, *, joined: bool) -> None:
@@ -71,6 +71,7 @@ class TxLife:
         self._is_busy = False
         self._is_cut_off = False
         self._is_landing = False
+        self._is_lent = False
         self._task = asyncio.current_task()
         self._acked: list[JobHandle] = []
         self._positions: dict[tuple[str, str], int] = {}
@@ -85,7 +86,9 @@ class TxLife:
             Closed: The transaction has ended.
         """
         self._check_open()
-        return self._tx.connection
+        connection = self._tx.connection
+        self._is_lent = True
+        return connection
 
     async def commit(self) -> None:
         """Land all of it.
@@ -152,11 +155,13 @@ class TxLife:
         self._store._tx_ended(self)
         if not self._is_joined:
             self._tx.abandon()  # the caller's own SQL may have ended it, past the engine, which holds what it held
+        # A savepoint of the caller's own may have taken an ack back, and the commit tells nothing of that.
+        is_unsure = is_unsure if reopen else self._is_lent
         acked, self._acked = self._acked, []
-        for handle in acked if reopen else ():
+        for handle in acked:
             if is_unsure:
                 handle._rides = self._tx
-            else:
+            elif reopen:
                 handle._consumed = None
 
     async def _undo(self) -> None:
