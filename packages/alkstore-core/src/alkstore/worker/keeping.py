@@ -5,18 +5,21 @@ end, so the next one to be renewed is the first; the few that are out of this or
 or the clock was set back) stand apart and are looked at one by one. What is due at about the same time is renewed in one
 round trip. The engine's time decides, as it does for the claims; only while nothing can be heard of it, the storage being
 away, does the loop's stand in.
+
+A claim that its handler has settled is set aside once it is due: it may be acked in a transaction that is still open, whose
+row a renewal would wait for, and with it every other write of the store. If that comes to nothing, it is renewed again.
 """
 
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 from alkstore import numbers
-from alkstore.engine import Heartbeat, Signal, Topic, TopicKind, Watch
+from alkstore.engine import EngineTransaction, Heartbeat, Signal, Topic, TopicKind, Watch
 from alkstore.errors import Closed, DatabaseError
-from alkstore.job import JobHandle
+from alkstore.job import ACKED_IN_TX, JobHandle
 from alkstore.pausing import Pause
 from alkstore.store import Store
 from alkstore.worker.settling import SETTLED
@@ -25,7 +28,8 @@ __all__ = ["Keeper", "Loser"]
 
 LOGGER: Final = logging.getLogger("alkstore.worker")
 SLACK: Final = 8
-"""A renewal takes along what is due within this part of a window, so that claims of one burst stay together."""
+"""A renewal takes along what is due within this part of a window, so that claims of one burst stay together; and so often
+in a window somebody looks whether a claim that was set aside is open again."""
 
 SECOND: Final = 1_000_000
 
@@ -48,6 +52,7 @@ class Keeper:
         self._ordered: dict[int, dict[JobHandle, Loser]] = {}
         self._loose: dict[JobHandle, Loser] = {}
         self._renewing: dict[JobHandle, Loser] = {}
+        self._aside: dict[JobHandle, Loser] = {}
         self._attempts: set[asyncio.Task[None]] = set()
         self._pause = Pause()
         self._sleeps_until: int | None = None
@@ -78,6 +83,7 @@ class Keeper:
         if held is None or held.pop(handle, None) is None:
             self._loose.pop(handle, None)
             self._renewing.pop(handle, None)
+            self._aside.pop(handle, None)
         elif not held:
             del self._ordered[window]
 
@@ -151,7 +157,7 @@ class Keeper:
         for handle, loser in list(self._renewing.items()):
             if handle._deadline <= instant:
                 del self._renewing[handle]
-                _lose(handle, loser)
+                self._lapsed(handle, loser)
 
     # ------------------------------------------------------------ attempts
 
@@ -164,26 +170,47 @@ class Keeper:
             self._renewing[handle] = loser
             by_window.setdefault(window, []).append(handle)
         for window, renewed in by_window.items():
-            attempt = asyncio.ensure_future(self._attempt(renewed, window * 2 // 3 / SECOND))
-            self._attempts.add(attempt)
-            attempt.add_done_callback(self._attempts.discard)
+            self._start(self._attempt(renewed, window * 2 // 3 / SECOND))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        attempt = asyncio.ensure_future(work)
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
 
     async def _attempt(self, handles: Sequence[JobHandle], limit: float) -> None:
         """Renew until an answer comes, nobody holds these claims any more, or they have ended by the loop's time."""
         try:
             async with asyncio.timeout(limit):
                 for pause in _pauses():
-                    if await self._ask([handle for handle in handles if handle in self._renewing]):
+                    handles = self._still_open(handles)
+                    if await self._ask(handles):
                         return
                     await asyncio.sleep(pause * self._store._random.uniform(0.5, 1.0))
         except TimeoutError:
             for handle in handles:
-                self._answered(handle, None)
+                loser = self._renewing.pop(handle, None)
+                if loser is not None:
+                    self._lapsed(handle, loser)
+
+    def _still_open(self, handles: Sequence[JobHandle]) -> Sequence[JobHandle]:
+        """Give those that are still to be renewed, and set aside what its handler has settled."""
+        left: list[JobHandle] = []
+        for handle in handles:
+            loser = self._renewing.get(handle)
+            if loser is None:
+                continue
+            if _is_settled(handle):
+                del self._renewing[handle]
+                self._set_aside(handle, loser)
+            else:
+                left.append(handle)
+        return left
 
     async def _ask(self, handles: Sequence[JobHandle]) -> bool:
         """Renew once; False if the answer is not known yet."""
         if not handles:
             return True
+        ridden = [handle._rides if handle._is_undecided else None for handle in handles]
         try:
             ends = await self._store._writer.settle_jobs([_beat(handle) for handle in handles])
         except Closed:
@@ -191,24 +218,57 @@ class Keeper:
         except DatabaseError as error:
             LOGGER.warning("worker: %d claims could not be renewed: %s; trying again", len(handles), error)
             return False
-        for handle, end in zip(handles, ends, strict=True):
-            self._answered(handle, end)
+        for handle, end, rode in zip(handles, ends, ridden, strict=True):
+            self._answered(handle, end, rode)
         return True
 
-    def _answered(self, handle: JobHandle, end: int | None) -> None:
+    def _answered(self, handle: JobHandle, end: int | None, rode: EngineTransaction | None) -> None:
+        """Take an answer; ``rode`` is the transaction that was over before it was asked for, and of whose end it tells."""
         loser = self._renewing.pop(handle, None)
         if loser is None:  # settled meanwhile
             return
-        if end is None:
-            _lose(handle, loser)
-        else:
+        is_told = rode is not None and rode is handle._rides
+        if end is not None:
+            if is_told:  # it was rolled back
+                handle._rides = None
+                if handle._consumed is ACKED_IN_TX:  # and not by its worker meanwhile
+                    handle._consumed = None
             handle._deadline = end
+            self.keep((handle,), loser)
+        elif handle._consumed in (None, SETTLED):
+            loser.lose(handle)
+        elif is_told:
+            handle._rode_home()
+        else:  # its handler settled it while this was under way, and may be the reason of the answer
+            self._set_aside(handle, loser)
+
+    def _lapsed(self, handle: JobHandle, loser: Loser) -> None:
+        """Take the end of a claim that no answer has come for."""
+        if handle._consumed in (None, SETTLED):
+            loser.lose(handle)
+        elif handle._is_settled:  # if that comes to nothing, its handler has to hear of it
+            self._set_aside(handle, loser)
+
+    # ------------------------------------------------------------ what handlers have settled
+
+    def _set_aside(self, handle: JobHandle, loser: Loser) -> None:
+        self._aside[handle] = loser
+        self._start(self._await_end(handle))
+
+    async def _await_end(self, handle: JobHandle) -> None:
+        """Keep a claim again once its handle is open again: its ack was rolled back, or its settle has failed."""
+        # Nobody tells of it: a transaction may be the caller's, and end past us. What is asked here costs no round trip.
+        pause = min(handle._record.visibility_timeout / SLACK / SECOND, LONGEST_PAUSE)
+        while handle in self._aside and _is_settled(handle):  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(pause)
+        loser = self._aside.pop(handle, None)
+        if loser is not None:
             self.keep((handle,), loser)
 
 
-def _lose(handle: JobHandle, loser: Loser) -> None:
-    if handle._consumed in (None, SETTLED):  # or its handler has settled it, and goes on with something else
-        loser.lose(handle)
+def _is_settled(handle: JobHandle) -> bool:
+    """Whether its handler has settled it, as far as is known; what its worker settles is renewed until that has landed."""
+    return handle._is_settled and handle._consumed != SETTLED
 
 
 def _due(handle: JobHandle) -> int:
