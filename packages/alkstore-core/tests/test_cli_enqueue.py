@@ -191,6 +191,51 @@ def test_a_state_of_another_run_is_refused_and_nothing_is_enqueued(
     assert len(payloads(url)) == 25
 
 
+def test_a_state_is_of_one_file_though_another_folder_has_one_of_that_name(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        results.append(enqueue("sqlite:///app.db", lines, "--resume", tmp_path / "state"))
+
+    first, refused = results
+    assert first.exit_code == 0
+    assert refused.exit_code == 2
+    assert "is of a run with place" in refused.stderr
+    assert not (tmp_path / "there" / "app.db").exists()
+
+
+def test_a_state_that_does_not_say_all_of_its_place_is_refused(url: str, lines: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    enqueue(url, lines, "--resume", state)
+    written = json.loads(state.read_text("utf-8"))
+    earlier = {name: written[name] for name in ("storage", "queue", "files", "position")}
+    state.write_text(json.dumps({"version": 1, **earlier}), "utf-8")
+
+    refused = enqueue(url, lines, "--resume", state)
+
+    assert refused.exit_code == 2
+    assert (
+        "is of an earlier version of alkstore, which did not write down the schema and host" in refused.stderr
+    )
+    assert len(payloads(url)) == 25
+
+
+@pytest.mark.parametrize(
+    ("url", "why"), [("nosuch://u:secret@h/x", "no engine for scheme"), ("sqlite://", "without a file")]
+)
+def test_a_state_of_what_is_no_storage_is_refused_in_one_line(
+    lines: Path, tmp_path: Path, url: str, why: str
+) -> None:
+    refused = enqueue(url, lines, "--resume", tmp_path / "state")
+
+    assert (refused.exit_code, why in refused.stderr) == (2, True)
+    assert "secret" not in refused.output
+    assert "Traceback" not in refused.output
+
+
 @pytest.mark.parametrize(
     ("words", "given", "code", "said"),
     [

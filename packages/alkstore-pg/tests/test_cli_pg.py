@@ -16,6 +16,7 @@ from hanging import HUNG
 
 import alkstore
 from alkstore.cli.command import command
+from alkstore.cli.storage import Storage
 from alkstore_pg import examining
 from alkstore_pg.surroundings import Options
 
@@ -117,3 +118,64 @@ async def test_a_password_is_never_printed(dsn: str) -> None:
         result = await run(*words, "--url", url, given="1\n")
         assert result.exit_code in (1, 3)
         assert "secret" not in result.output
+
+
+@pytest.mark.parametrize("words", [["--schema", "b"], ["--option", "schema=b"], []])
+async def test_a_state_of_another_schema_is_refused_and_that_one_gets_its_lines_with_a_state_of_its_own(
+    dsn: str, tmp_path: Path, words: list[str]
+) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("1\n2\n3\n", "utf-8")
+    common = ["enqueue", "q", str(lines), "--url", dsn]
+
+    first = await run(*common, "--schema", "a", "--resume", str(tmp_path / "a.state"))
+    refused = await run(*common, *words, "--resume", str(tmp_path / "a.state"))
+    own = await run(*common, *words, "--resume", str(tmp_path / "b.state"))
+
+    assert first.exit_code == 0
+    assert refused.exit_code == 2
+    assert "is of a run with schema 'a', this one has" in refused.stderr
+    assert (own.exit_code, own.stdout.startswith("enqueued 3 jobs in ")) == (0, True)
+
+
+PLACE = Storage("postgresql://ada:s3cret@/shop?host=db&password=s3cret", "a", {})
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        Storage("postgresql://ada:chang3d@/shop?host=db&sslmode=require", "a", {}),
+        Storage("postgresql://bob@/shop?host=db&password=chang3d", "a", {"statement_cache_size": 0}),
+        Storage("postgresql:///shop?user=bob&host=db", None, {"schema": "a", "pool_size": 3}),
+    ],
+)
+def test_another_password_or_way_of_connecting_is_no_other_place(same: Storage) -> None:
+    assert same.place() == PLACE.place()
+    assert "s3cret" not in str(PLACE.place())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Storage("postgresql://ada@/shop?host=other", "a", {}),
+        Storage("postgresql://ada@/shop?host=db&port=6432", "a", {}),
+        Storage("postgresql://ada@db:6432/shop", "a", {}),
+        Storage("postgresql://ada@/?host=db&dbname=other", "a", {}),
+        Storage("postgresql://ada@/?host=db", "a", {}),
+        Storage("postgresql://ada@/shop?host=db", "b", {}),
+        Storage("postgresql://ada@/shop?host=db", None, {}),
+    ],
+)
+def test_another_server_database_or_schema_is_another_place(other: Storage) -> None:
+    assert other.place() != PLACE.place()
+
+
+def test_where_the_url_names_no_host_the_one_of_the_environment_is_the_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = Storage("postgresql:///shop", None, {})
+    monkeypatch.setenv("PGHOST", "db")
+    before = storage.place()
+    monkeypatch.setenv("PGHOST", "other")
+
+    assert storage.place() != before

@@ -70,7 +70,7 @@ def enqueue(
         raise click.UsageError("--delay and --run-at each say when a job is ready: give one")
     stamps["headers"] = _headers(stamps["headers"])
     found = sources(files)
-    state = None if resume is None else State(resume, storage.shown, queue, found)
+    state = None if resume is None else State(resume, storage.place(), queue, found)
     job = _Run(storage, queue, found, batch, state, stamps, as_json)
     began = time.monotonic()
     start = Position() if state is None else state.read()

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,17 +13,22 @@ from alkstore.cli.storage import Failure
 
 __all__ = ["State"]
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+WITHOUT_PLACE: Final = 1
+"""The version whose files tell neither one schema of a database nor one host in a URL's query from another."""
 
 
 class State:
     """What is written is whole at every instant: a new file takes the place of the old one."""
 
-    def __init__(self, path: Path, storage: str, queue: str, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, path: Path, place: Mapping[str, str | None], queue: str, sources: Sequence[Source]
+    ) -> None:
         self._path = path
         self._of = {
             "version": VERSION,
-            "storage": storage,
+            **place,
             "queue": queue,
             "files": [source.name for source in sources],
         }
@@ -45,6 +50,13 @@ class State:
             position = Position(**found["position"])
         except (ValueError, TypeError, KeyError) as error:
             raise Failure(f"{self._path} is no state of an enqueue; name another file", USAGE) from error
+        if found.get("version") == WITHOUT_PLACE:
+            # Taken for this place, it could be of another one, which would never get its lines.
+            raise Failure(
+                f"{self._path} is of an earlier version of alkstore, which did not write down the schema and host that "
+                "its lines went to; finish it with that version, or begin anew with another state file",
+                USAGE,
+            )
         for name, value in self._of.items():
             if found.get(name) != value:
                 raise Failure(

@@ -6,7 +6,8 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import parse_qsl
 
 import click
 
@@ -29,6 +30,9 @@ __all__ = [
     "stopped",
     "storage_options",
 ]
+
+PLACES: Final = frozenset({"host", "hostaddr", "port", "dbname", "database", "schema", "service"})
+"""What in a URL's query says where. The rest says how to get there, and may be a password."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -62,6 +66,26 @@ class Storage:
     def options(self) -> dict[str, object]:
         """What the engine is given beside the URL."""
         return {**self.more, **({} if self.schema is None else {"schema": self.schema})}
+
+    def place(self) -> dict[str, str | None]:
+        """Say where it is, as far as it may be written down: the same for another password or size of the pool.
+
+        Raises:
+            Failure: There is no such engine, or it does not take the URL or an option.
+        """
+        try:
+            registration, url = self.found()
+            store = registration.open(url, self.options)
+        except AlkstoreError as error:
+            raise failure(error) from error
+        asked = sorted(pair for pair in parse_qsl(self.url.partition("?")[2]) if pair[0] in PLACES)
+        schema = self.options.get("schema")
+        return {
+            "storage": self.shown,
+            "schema": None if schema is None else str(schema),
+            # The engine knows what the URL leaves out: the folder of a relative path, the host that PGHOST names.
+            "place": " ".join([store._label, *(f"{name}={value}" for name, value in asked)]),
+        }
 
     def found(self) -> tuple[EngineRegistration, str]:
         """Give the engine, and the URL as it takes it."""
