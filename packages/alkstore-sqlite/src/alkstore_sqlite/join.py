@@ -46,8 +46,6 @@ class _Alchemy(Protocol):
 
     async def begin(self) -> Any: ...
 
-    async def rollback(self) -> None: ...
-
 
 class JoinedTransaction(Operations):
     """The caller's transaction, as long as it lasts. Make it by `begin`."""
@@ -66,11 +64,14 @@ class JoinedTransaction(Operations):
         self._writer = writer
         self._root = _root_of(given)
         self._beginning = beginning
+        self._has_begun = False
         self._is_left = False
 
     @classmethod
     async def begin(cls, connection: object, writer: Writer, label: str) -> "JoinedTransaction":
         """Find the driver's connection, make it begin if it begins by itself, and see that it is in a transaction.
+
+        Failed or cancelled, it leaves the connection as it was.
 
         Raises:
             InvalidArgument: It cannot be joined, and why.
@@ -82,13 +83,19 @@ class JoinedTransaction(Operations):
             raise InvalidArgument(
                 "session is a scoped one: join the session that it stands for, join(session())"
             )
-        has_begun = await _make_begin(connection)
+        has_begun = _has_yet_to_begin(connection)
         try:
-            return await cls._ride(connection, writer, label)
+            if has_begun and not _is_session(connection):
+                # Otherwise its commit would find nothing to commit, and what was written behind its back would be lost.
+                # A session begins when it is asked for its connection.
+                await cast(_Alchemy, connection).begin()
+            joined = await cls._ride(connection, writer, label)
         except BaseException:
             if has_begun:
-                await cast(_Alchemy, connection).rollback()
+                await _leave(connection)
             raise
+        joined._has_begun = has_begun
+        return joined
 
     @classmethod
     async def _ride(cls, connection: object, writer: Writer, label: str) -> "JoinedTransaction":
@@ -147,7 +154,11 @@ class JoinedTransaction(Operations):
         raise InvalidArgument("commit of a joined transaction is its owner's; call it on your connection")
 
     async def rollback(self) -> None:
-        self._is_left = True
+        """End what `begin` made begin, and no more: the rest is its owner's. For a store that is closed meanwhile."""
+        if self.is_open:
+            self.abandon()
+            if self._has_begun:
+                await _leave(self._given)
 
     def abandon(self) -> None:
         self._is_left = True
@@ -226,18 +237,41 @@ def _root_of(given: object) -> object:
     return None if inner is None else cast(_Alchemy, inner).get_transaction()
 
 
-async def _make_begin(given: object) -> bool:
-    """Have an AsyncConnection begin that has run nothing; True if it did. A session does when it is asked for one.
+def _has_yet_to_begin(given: object) -> bool:
+    """Whether it is SQLAlchemy's and in no transaction, so that to join it makes it begin."""
+    if not _is_alchemy(given) or not hasattr(given, "in_transaction"):
+        return False
+    return not cast(_Alchemy, given).in_transaction()
 
-    Otherwise its commit would find nothing to commit, and what was written behind its back would be lost.
-    """
-    if not _is_alchemy(given) or _is_session(given) or not hasattr(given, "in_transaction"):
-        return False
-    connection = cast(_Alchemy, given)
-    if connection.in_transaction():
-        return False
-    await connection.begin()
-    return True
+
+async def _leave(given: object) -> None:
+    """Have SQLAlchemy roll back what it began for us, to its end: cut short, it would go on beside whoever uses it next."""
+    leaving = asyncio.ensure_future(_end(given))
+    cancelled: asyncio.CancelledError | None = None
+    while not leaving.done():
+        try:
+            await asyncio.wait((leaving,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    leaving.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _end(given: Any) -> None:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with suppress(SQLAlchemyError):  # the first error is the one to tell
+        if _is_session(given):
+            # A rollback of the session's would have its objects read anew, which is not ours to ask for.
+            await given.run_sync(_end_of_session)
+        else:
+            await given.rollback()
+
+
+def _end_of_session(session: Any) -> None:
+    if (transaction := session.get_transaction()) is not None:
+        transaction.close()
 
 
 async def _driver(given: object) -> aiosqlite.Connection:
