@@ -34,6 +34,12 @@ def said(*words: str, given: str = "", env: dict[str, str] | None = None) -> Res
             "wait_timeout is given twice",
         ),
         (["queues", "--option", "cache_size=1"], "has no option 'cache_size'; it takes"),
+        (["enqueue", "q", "--option", "url=sqlite:///other.db"], "has no option 'url'; it takes"),
+        (["work", "q", "--exec", "true", "--option", "url=mem://"], "has no option 'url'; it takes"),
+        *(
+            ([*words, "--option", "observers=x"], "--option cannot give observers")
+            for words in (["enqueue", "q"], ["work", "q", "--exec", "true"], ["migrate"], ["queues"])
+        ),
         (["migrate", "--grant-to", "r"], "--sql --grant-to ROLE"),
         (["migrate", "--sql", "--json"], "no JSON"),
     ],

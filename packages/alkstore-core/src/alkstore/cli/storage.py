@@ -88,11 +88,19 @@ class Storage:
         }
 
     def found(self) -> tuple[EngineRegistration, str]:
-        """Give the engine, and the URL as it takes it."""
+        """Give the engine, and the URL as it takes it.
+
+        Raises:
+            InvalidArgument: There is no such engine, or it has no such option.
+            UsageError: An option is none that text can give.
+        """
+        if "observers" in self.more:  # every engine takes them, and the command gives its own
+            raise click.UsageError("--option cannot give observers, which are functions of Python")
         return opening.find(self.url, self.options)
 
     def open(self, **more: object) -> Store:
-        """Make a store that does what an application's does: it makes what the storage lacks."""
+        """Make a store that does what an application's does: it makes what the storage lacks. Raises as `found`."""
+        self.found()  # or --option url=... would end as a mistake in the call below
         return opening.open(self.url, **self.options, **more)
 
     @asynccontextmanager
