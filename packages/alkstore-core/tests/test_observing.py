@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 from hanging import HUNG
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 import alkstore
 from alkstore import Job, JobHandle, Store
-from alkstore.errors import InvalidArgument
+from alkstore.errors import HandleConsumed, InvalidArgument
 from alkstore.observing import (
     BatchWritten,
     Destination,
@@ -70,6 +71,20 @@ class Observed:
 @pytest.fixture(params=["mem", "sqlite"])
 def observed(request: pytest.FixtureRequest, tmp_path: Path) -> Observed:
     return Observed("mem://" if request.param == "mem" else f"sqlite:///{tmp_path}/app.db")
+
+
+@pytest.fixture
+async def session(observed: Observed, tmp_path: Path) -> AsyncIterator[AsyncSession]:
+    """A session of the application's, whose database is the store's own if that has one."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/app.db")
+    async with AsyncSession(engine) as session:
+        yield session
+    await engine.dispose()
+
+
+async def claimed(store: Store, *payloads: int) -> Sequence[JobHandle]:
+    await store.queue("mail").enqueue_batch(payloads, visibility_timeout=10)
+    return await store.queue("mail").claim_batch(len(payloads))
 
 
 def outcomes(observed: Observed) -> list[tuple[object, str, float | None]]:
@@ -198,6 +213,81 @@ async def test_nothing_is_told_of_what_a_transaction_rolled_back(observed: Obser
 
         await handle.ack()
         assert outcomes(observed) == [(1, "done", 0.0)]
+
+
+async def test_what_settles_a_job_after_its_joined_ack_was_rolled_back_is_told(
+    observed: Observed, session: AsyncSession
+) -> None:
+    async with observed.opened() as store:
+        for settle in ("ack", "retry", "fail", "release"):
+            (handle,) = await claimed(store, 1)
+            async with store.join(session) as tx:
+                await tx.ack(handle)
+            await session.rollback()
+            await getattr(handle, settle)()
+
+    assert [outcome for _, outcome, _ in outcomes(observed)] == ["done", "retried", "dead", "released"]
+
+
+async def test_a_worker_tells_of_a_job_that_goes_dead_after_its_joined_ack_was_rolled_back(
+    observed: Observed, session: AsyncSession
+) -> None:
+    async def handler(handle: JobHandle) -> None:
+        async with session.begin(), store.join(session) as tx:
+            await tx.ack(handle)
+            raise ValueError("no")
+
+    async with observed.opened() as store:
+        await store.queue("mail").enqueue(1, max_attempts=1)
+        assert (await Worker(store, {"mail": handler}).run_until_idle()).dead == 1
+
+    assert outcomes(observed) == [(1, "dead", 0.0)]
+
+
+async def test_a_joined_ack_that_landed_is_never_told_as_lost(
+    observed: Observed, session: AsyncSession
+) -> None:
+    async with observed.opened() as store:
+        for handle in await claimed(store, 1, 2):
+            async with store.join(session) as tx:
+                await tx.ack(handle)
+            await session.commit()
+        with pytest.raises(HandleConsumed):
+            await handle.ack()
+        await observed.clock.advance(60)
+        await claimed(store, 3)
+
+    assert outcomes(observed) == []
+
+
+async def test_a_second_ack_after_a_joined_one_was_rolled_back_is_told_at_its_commit(
+    observed: Observed, session: AsyncSession
+) -> None:
+    async with observed.opened() as store:
+        (handle,) = await claimed(store, 1)
+        for _ in range(2):
+            async with store.join(session) as joined:
+                await joined.ack(handle)
+            await session.rollback()
+        async with store.begin_tx() as tx:
+            await tx.ack(handle)
+
+    assert outcomes(observed) == [(1, "done", 0.0)]
+
+
+async def test_a_claim_that_is_renewed_after_its_joined_ack_was_rolled_back_is_lost_at_its_end(
+    observed: Observed, session: AsyncSession
+) -> None:
+    async with observed.opened() as store:
+        (handle,) = await claimed(store, 1)
+        async with store.join(session) as tx:
+            await tx.ack(handle)
+        await session.rollback()
+        assert await handle.heartbeat()
+        await observed.clock.advance(60)
+        await claimed(store, 1)
+
+    assert outcomes(observed) == [(1, "lost", None)]
 
 
 async def test_a_sweep_tells_of_what_it_moved_and_nothing_of_nothing(observed: Observed) -> None:

@@ -4,15 +4,20 @@ A store without observers has its engine bare; with them it has three of these a
 engine: it sees claims, sweeps, fires, reads, and what the batcher has made of many calls. `ObservedWriter` is above the
 batcher: each call is still its caller's, in his context, so what he carries gets into the headers here. And
 `ObservedTransaction` keeps what there is to tell until the commit.
+
+A joined transaction has its commit past us, so a claim that was acked in one is neither ended nor known to go on. The next
+settle that the engine answers decides: if it lands, that transaction was rolled back, and the claim is told of as any other.
 """
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from alkstore import carrying
 from alkstore.engine import (
     Ack,
+    Cancel,
     Claimed,
     Engine,
     EngineTransaction,
@@ -25,6 +30,7 @@ from alkstore.engine import (
     NewJob,
     NewWake,
     OffsetSave,
+    Redrive,
     Settle,
     Traits,
 )
@@ -73,6 +79,7 @@ class ObservedEngine:
         self._engine = engine
         self._observation = observation
         self._claims = claims
+        self._riding = _Riding(claims)
         self._batches = engine.traits.batches
         self.find_jobs: Final = engine.find_jobs
         self.count_jobs: Final = engine.count_jobs
@@ -100,7 +107,9 @@ class ObservedEngine:
         return await self._written("enqueue", len(jobs), self._engine.insert_jobs(jobs))
 
     async def settle_jobs(self, settles: Sequence[Settle]) -> Sequence[int | None]:
-        return await self._written("settle", len(settles), self._engine.settle_jobs(settles))
+        instants = await self._written("settle", len(settles), self._engine.settle_jobs(settles))
+        self._riding.decide(settles, instants)
+        return instants
 
     async def append_events(self, events: Sequence[NewEvent]) -> Sequence[int]:
         return await self._written("publish", len(events), self._engine.append_events(events))
@@ -134,7 +143,8 @@ class ObservedEngine:
 
     async def begin(self, connection: object | None = None, begun: str = "") -> EngineTransaction:
         inner = await self._engine.begin(connection, begun)
-        return ObservedTransaction(inner, self._observation, self._claims)
+        is_joined = connection is not None
+        return ObservedTransaction(inner, self._observation, self._claims, self._riding, joined=is_joined)
 
     async def _written(self, kind: str, size: int, writing: Awaitable[T]) -> T:
         if not self._batches:
@@ -251,12 +261,23 @@ class ObservedTransaction:
     Of a joined one nothing is told: its commit is the caller's, past us, and might be a rollback.
     """
 
-    def __init__(self, inner: EngineTransaction, observation: Observation, claims: Claims) -> None:
+    def __init__(
+        self,
+        inner: EngineTransaction,
+        observation: Observation,
+        claims: Claims,
+        riding: "_Riding",
+        *,
+        joined: bool,
+    ) -> None:
         self._inner = inner
         self._observation = observation
         self._claims = claims
+        self._riding = riding
+        self._is_joined = joined
         self._facts: list[Fact] = []
         self._held: list[JobRecord] = []
+        self.ridden: Final[dict[int, JobRecord]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -278,6 +299,7 @@ class ObservedTransaction:
         began = _clock()
         instants = await self._inner.settle_jobs(settles)
         seconds = _clock() - began
+        self._riding.decide(settles, instants)
         for settle, at in zip(settles, instants, strict=True):
             record = self._claims.find(settle.token)
             fact = self._claims.settle(settle, at, seconds)
@@ -285,6 +307,8 @@ class ObservedTransaction:
                 continue
             if at is None:  # lost, whatever becomes of the transaction
                 self._observation.tell(fact)
+            elif self._is_joined:
+                self._riding.add(record, self)
             else:
                 self._held.append(record)
                 self._facts.append(fact)
@@ -332,3 +356,38 @@ class ObservedTransaction:
     def _forget(self) -> None:
         held, self._held = self._held, []
         self._claims.take_back(held)
+
+
+class _Riding:
+    """The claims that were acked in joined transactions, until it is known what became of each.
+
+    Each is its transaction's to keep, and that its handle's: what no handle can settle any more is forgotten.
+    """
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._by_token: WeakValueDictionary[int, ObservedTransaction] = WeakValueDictionary()
+
+    def add(self, record: JobRecord, tx: ObservedTransaction) -> None:
+        """Take in a claim that was acked."""
+        token = record.token or 0
+        tx.ridden[token] = record
+        self._by_token[token] = tx
+
+    def decide(self, settles: Sequence[Settle], instants: Sequence[int | None]) -> None:
+        """Hear what the engine says of claims: what has landed for one whose transaction is over tells that it goes on.
+
+        Where nothing has landed, the ack did, or the claim has lapsed; the engine cannot say which, so nothing is told.
+        """
+        if not self._by_token:
+            return
+        for settle, at in zip(settles, instants, strict=True):
+            if isinstance(settle, (Cancel, Redrive)):
+                continue
+            tx = self._by_token.get(settle.token)
+            if tx is None or tx.is_open:
+                continue
+            del self._by_token[settle.token]
+            record = tx.ridden.pop(settle.token)
+            if at is not None:
+                self._claims.take_back((record,))
