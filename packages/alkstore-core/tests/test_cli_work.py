@@ -148,6 +148,7 @@ def test_a_worker_opens_its_own_store_whatever_the_environment_says(
     app: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALKSTORE_URL", "sqlite:///other.db")
+    monkeypatch.setenv("ALKSTORE_OPTIONS", "wait_timeout=5")
     asyncio.run(fill(url))
 
     result = work(f"{app}:own", "--until-idle")
@@ -183,6 +184,8 @@ def test_a_claim_that_was_lost_is_an_exit_code_where_the_end_is_waited_for(app: 
         (["{app}:number"], "must be an alkstore.worker.Worker or give one, got 7"),
         (["{app}:noting"], "takes a store: give --url, or set ALKSTORE_URL"),
         (["{app}:own", "--url", "mem://"], "has a store of its own"),
+        (["{app}:own", "--until-idle", "--option", "statement_cache_size=0"], "has a store of its own"),
+        (["{app}:own", "--until-idle", "--option", "bogus"], "--option takes NAME=VALUE"),
         (["{app}:own", "--grace", "5"], "--grace goes with --exec"),
         (["q", "--exec", "true"], "q takes a store"),
         (["q", "--exec", "'"], "cannot be split into words"),

@@ -144,7 +144,9 @@ def _with_storage(command: F, choose: Callable[[Storage | None], Storage | None]
     def with_storage(
         *arguments: Any, url: str | None, schema: str | None, options: Sequence[str], **named: Any
     ) -> object:
-        storage = choose(Storage(url, schema, options_of(options)) if url else None)
+        # Those of the environment alone are a default for a storage, as ALKSTORE_URL is: nobody asks for them without one.
+        more = options_of(options) if url or is_given("options") else {}
+        storage = choose(Storage(url, schema, more) if url else None)
         return command(*arguments, storage=storage, **named)
 
     return _url(_schema(options_option(with_storage)))  # type: ignore[return-value]  # what is decorated keeps its other parameters

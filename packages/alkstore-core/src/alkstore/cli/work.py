@@ -95,7 +95,7 @@ def work(
         value = _executing(target, executed, concurrency=concurrency, timeout=timeout, grace=grace)
     if not logging.getLogger().handlers:  # the application's own, which its module has set up, are left alone
         logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    is_named = is_given("url") or is_given("schema")
+    is_named = any(map(is_given, ("url", "schema", "options")))
     metrics = None if address is None else counting()
     making = made(value, target, storage, is_named=is_named, observers=[] if metrics is None else [metrics])
     serve = None if address is None or metrics is None else partial(serving, address, metrics)
