@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from alkstore.cli.command import command
+from alkstore.cli.storage import options_of
 
 
 def said(*words: str, given: str = "", env: dict[str, str] | None = None) -> Result:
@@ -88,6 +89,44 @@ def test_an_option_reaches_the_engines_store_as_what_it_is(
     result = said("enqueue", "q", *words, given="1\n", env=env)
 
     assert (result.exit_code, reason in result.output) == (2 if reason else 0, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        *((f"{name}=12", "12") for name in ("worker_id", "schema", "listener_dsn", "durability")),
+        ("worker_id=true", "true"),
+        ("schema=1e3", "1e3"),
+        ('worker_id="12"', '"12"'),
+        ("pool_size=12", 12),
+        ("pool_size=-1", -1),
+        ("wait_timeout=.5", 0.5),
+        ("wait_timeout=1e-3", 0.001),
+        ("listen=false", False),
+        ('pages="12"', "12"),
+        ('pages="true"', "true"),
+        ('pages="', '"'),
+        ("pages=1_0", "1_0"),
+        ("pages=\u0661\u0662", "\u0661\u0662"),
+        ("pages= 12", " 12"),
+        ("pages=nan", "nan"),
+        ("pages=inf", "inf"),
+        ("pages=", ""),
+        ("pages=" + "9" * 5_000, "9" * 5_000),
+    ],
+)
+def test_what_an_option_says_is_text_a_number_or_a_truth(given: str, value: object) -> None:
+    (found,) = options_of([given]).values()
+
+    assert (type(found), found) == (type(value), value)
+
+
+def test_an_id_of_digits_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = said("enqueue", "q", "--url", "sqlite:///app.db", "--option", "worker_id=12", given="1\n")
+
+    assert result.exit_code == 0
 
 
 def test_an_argument_takes_the_place_of_what_the_environment_says(

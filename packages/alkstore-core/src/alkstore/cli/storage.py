@@ -2,9 +2,10 @@
 
 import asyncio
 import functools
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import parse_qsl
@@ -33,6 +34,13 @@ __all__ = [
 
 PLACES: Final = frozenset({"host", "hostaddr", "port", "dbname", "database", "schema", "service"})
 """What in a URL's query says where. The rest says how to get there, and may be a password."""
+
+TEXTS: Final = frozenset({"worker_id", "schema", "listener_dsn", "durability"})
+"""Options of core and of its engines that are text, whatever it looks like."""
+
+# Within what a float holds, and far below the 4,300 digits that int() refuses.
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,300}")
+_FRACTION: Final = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,3})?")
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -175,7 +183,11 @@ options_option = click.option(
 
 
 def options_of(given: Sequence[str]) -> dict[str, object]:
-    """Read what ``--option`` was given: a number, ``true``, ``false``, or else text."""
+    """Read what ``--option`` was given: a number, ``true``, ``false``, or else text.
+
+    What an engine takes as text though it looks like one of those, as a name of digits, stands in double quotes; of the
+    options in `TEXTS` everybody knows that they are text, and their quotes are their own.
+    """
     options: dict[str, object] = {}
     for number, each in enumerate(given, 1):
         name, separator, value = each.partition("=")
@@ -186,17 +198,19 @@ def options_of(given: Sequence[str]) -> dict[str, object]:
             )
         if name in options:
             raise click.UsageError(f"--option {name} is given twice")
-        options[name] = _value(value)
+        options[name] = value if name in TEXTS else _value(value)
     return options
 
 
 def _value(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
-    for number in (int, float):
-        with suppress(ValueError):
-            return number(text)
-    return text
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1]
+    # Python's own readers take 1_0, digits of other scripts and nan too, which nobody means by them here.
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _FRACTION.fullmatch(text) else text
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object a line.")
