@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from alkstore import names, numbers
 from alkstore.draft import job_id, new_event, new_events, new_job, new_jobs
-from alkstore.engine import Ack, JobFilter
-from alkstore.errors import (
-    ClaimLost,
-    InvalidArgument,
-    OffsetConflict,
-    show,
-)
+from alkstore.engine import JobFilter
+from alkstore.errors import AlkstoreError, ClaimLost, InvalidArgument, OffsetConflict, show
 from alkstore.job import ACKED_IN_TX, JobHandle
 from alkstore.outbox import Outbox
 from alkstore.queue import Queue
@@ -150,24 +145,17 @@ class Tx(TxLife):
             HandleConsumed: The handle was settled before.
             InvalidArgument: Not a handle of this store.
 
+        One that was cancelled may have been done: the handle is consumed, until the claim tells after the end, and the ack
+        may be repeated here (`ClaimLost` if it had been done).
+
         Rows: Q-23.
         """
         if not isinstance(handle, JobHandle) or handle._store is not self._store:
             raise InvalidArgument(f"ack takes a job handle of this store, got {show(handle)}")
-        record = handle._record
         with self._using():
-            handle._check_open()
-            ridden, handle._consumed, handle._rides = handle._rides, ACKED_IN_TX, None
-            try:
-                landed = await self._tx.settle_jobs((Ack(record.queue, record.id, record.token or 0),))
-                if landed[0] is None:
-                    raise ClaimLost(f"claim of job {record.id} is no longer live; claim it again")
-            except BaseException:
-                handle._consumed, handle._rides = None, ridden
-                raise
-            if self._is_joined:
-                handle._rides = self._tx
-            self._acked.append(handle)
+            if handle not in self._doubted:
+                handle._check_open()
+            await self._ack(handle)
 
     # ------------------------------------------------------------ streams and wakes
 
@@ -260,6 +248,32 @@ class Tx(TxLife):
             await self._tx.notify((wake,))
 
     # ------------------------------------------------------------ within core
+
+    async def _ack(self, handle: JobHandle) -> None:
+        consumed, ridden = handle._consumed, handle._rides
+        handle._consumed, handle._rides = ACKED_IN_TX, None
+        try:
+            landed = (await self._tx.settle_jobs((handle._ack(),)))[0]
+        except BaseException as error:
+            handle._consumed, handle._rides = consumed, ridden
+            if ridden is None and not isinstance(error, AlkstoreError):
+                self._doubt(handle)
+            raise
+        if landed is None:
+            handle._consumed, handle._rides = consumed, ridden
+            if ridden is not self._tx:
+                handle._missed()
+            raise ClaimLost(f"claim of job {handle._record.id} is no longer live; claim it again")
+        if self._is_joined:
+            handle._rides = self._tx
+        self._doubted.discard(handle)
+        self._acked.append(handle)
+
+    def _doubt(self, handle: JobHandle) -> None:
+        # Cut short too late it has been done, and lands if its caller goes on and commits.
+        handle._consumed, handle._rides = ACKED_IN_TX, self._tx
+        self._doubted.add(handle)
+        self._acked.append(handle)
 
     def _queue(self, queue: Queue | str) -> tuple[str, Stamps]:
         return self._store._queue_of(queue)

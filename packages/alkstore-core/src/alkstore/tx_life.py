@@ -13,7 +13,7 @@ from alkstore.errors import (
     DatabaseError,
     InvalidArgument,
 )
-from alkstore.job import JobHandle
+from alkstore.job import ACKED_IN_TX, JobHandle
 
 if TYPE_CHECKING:
     from alkstore.store import Store
@@ -58,8 +58,8 @@ class TxLife:
     """From the beginning of a transaction to its commit, its rollback, its store's close or its being forgotten."""
 
     __slots__ = (
-        "__weakref__", "_acked", "_begun", "_is_busy", "_is_cut_off", "_is_ended", "_is_joined", "_is_landing",
-        "_is_lent", "_positions", "_store", "_task", "_tx"
+        "__weakref__", "_acked", "_begun", "_doubted", "_is_busy", "_is_cut_off", "_is_ended", "_is_joined",
+        "_is_landing", "_is_lent", "_positions", "_store", "_task", "_tx"
     )  # fmt: skip
 
     def __init__(self, store: "Store", tx: EngineTransaction, begun: str, *, joined: bool) -> None:
@@ -74,6 +74,8 @@ class TxLife:
         self._is_lent = False
         self._task = asyncio.current_task()
         self._acked: list[JobHandle] = []
+        self._doubted: set[JobHandle] = set()
+        """Those among them whose ack was cut short: it may have been done or not, and may be repeated."""
         self._positions: dict[tuple[str, str], int] = {}
         store._tx_begun(self)
 
@@ -161,8 +163,8 @@ class TxLife:
         for handle in acked:
             if is_unsure:
                 handle._rides = self._tx
-            elif reopen:
-                handle._consumed = None
+            elif reopen and handle._consumed is ACKED_IN_TX:  # and not settled by somebody meanwhile
+                handle._consumed = handle._rides = None
 
     async def _undo(self) -> None:
         try:
