@@ -4,11 +4,12 @@ So an endpoint that writes with SQLAlchemy and alkstore in one transaction can b
 database its session has. SQLAlchemy is imported when something of its was given, and not before.
 """
 
+import asyncio
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from alkstore.errors import DatabaseError, InvalidArgument, show
 from alkstore_mem.hold import Holds, Position
@@ -48,6 +49,8 @@ class JoinedTransaction(MemTransaction):
         self._given: Callable[[], object] = lambda: None
         self._forget: Callable[[], object] = lambda: None
         self._has_failed = False
+        self.has_begun = False
+        """Whether its session had to begin to be joined."""
         self.inside: Inside = _at_once
         """Runs what concerns this part where its store lives, when a session's thread is another one."""
         self.marks: dict[SessionTransaction, Mark] = {}
@@ -80,7 +83,11 @@ class JoinedTransaction(MemTransaction):
         raise InvalidArgument("commit of a joined transaction is its owner's; call it on your session")
 
     async def rollback(self) -> None:
-        self._end()
+        """End what `begin` made begin, and no more: the rest is its owner's. For a store that is closed meanwhile."""
+        if self._is_open:
+            self._end()
+            if self.has_begun:
+                await _leave(cast("AsyncSession", self._given()))
 
     def _leave(self) -> None:
         self._forget()
@@ -89,7 +96,8 @@ class JoinedTransaction(MemTransaction):
 
 async def begin(given: object, store: object, make: Callable[[], JoinedTransaction]) -> JoinedTransaction:
     """Have a session begin, and give a store's part of its transaction: the one that it has, or one of ``make``.
-    Joined twice within one transaction it sees what it did the first time.
+    Joined twice within one transaction it sees what it did the first time. Failed or cancelled, it leaves the session as it
+    was.
 
     Raises:
         InvalidArgument: It is no session, or one that cannot be joined, and why.
@@ -98,11 +106,46 @@ async def begin(given: object, store: object, make: Callable[[], JoinedTransacti
     found = _session_in(given)
     if found is None:
         raise InvalidArgument(f"this engine joins a SQLAlchemy AsyncSession, got {show(given)}")
-    with told():
-        inner = (await found.connection()).sync_connection
-    if inner is not None:
-        refuse_autocommit(inner)
-    return part_of(found.sync_session, found, store, make)
+    has_begun = not found.in_transaction()
+    try:
+        with told():
+            inner = (await found.connection()).sync_connection
+        if inner is not None:
+            refuse_autocommit(inner)
+        part = part_of(found.sync_session, found, store, make)
+    except BaseException:
+        if has_begun:
+            await _leave(found)
+        raise
+    part.has_begun = has_begun
+    return part
+
+
+async def _leave(given: "AsyncSession") -> None:
+    """Have a session end what it began for us, to its end: cut short, it would go on beside whoever uses it next."""
+    leaving = asyncio.ensure_future(_end_of(given))
+    cancelled: asyncio.CancelledError | None = None
+    while not leaving.done():
+        try:
+            await asyncio.wait((leaving,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    leaving.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _end_of(given: "AsyncSession") -> None:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with suppress(SQLAlchemyError):  # the first error is the one to tell
+        # A rollback of the session's would have its objects read anew, which is not ours to ask for.
+        await given.run_sync(_close_transaction)
+
+
+def _close_transaction(session: "Session") -> None:
+    if (transaction := session.get_transaction()) is not None:
+        transaction.close()
 
 
 def part_of(
