@@ -177,9 +177,7 @@ def test_what_tells_of_no_commit_is_refused(store: alkstore.sync.Store, engine: 
 
 
 def test_a_session_that_commits_by_itself_is_refused(store: alkstore.sync.Store, engine: Engine) -> None:
-    with (
-        Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session,
-        pytest.raises(InvalidArgument, match="commits every statement by itself"),
-        store.join(session),
-    ):
-        pass
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        with pytest.raises(InvalidArgument, match="commits every statement by itself"), store.join(session):
+            pass
+        assert not session.in_transaction()

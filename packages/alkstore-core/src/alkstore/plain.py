@@ -180,8 +180,14 @@ class AlchemySession(_Alchemy):
     _nested: object = None
 
     def enter(self) -> object:
+        self._has_begun = not self.given.in_transaction()
         self._nested = self.given.get_nested_transaction()
         return self.given.connection().connection.driver_connection
+
+    def leave(self) -> None:
+        # A rollback of the session's would have its objects read anew, which is not ours to ask for.
+        if self._has_begun and (transaction := self.given.get_transaction()) is not None:
+            transaction.close()
 
     def prepare(self) -> None:
         # A session sends the SAVEPOINT of begin_nested() when it is next asked for its connection, and not before.

@@ -28,6 +28,9 @@ __all__ = ["Inside", "JoinedTransaction", "begin", "part_of", "refuse_autocommit
 
 T = TypeVar("T")
 
+LEAVE_LIMIT: Final = 5.0
+"""Seconds that a session is given to end what it began to be joined."""
+
 
 class Inside(Protocol):
     """Runs a function in the event loop, and gives what it gave."""
@@ -130,17 +133,16 @@ async def _leave(given: "AsyncSession") -> None:
             await asyncio.wait((leaving,))
         except asyncio.CancelledError as error:
             cancelled = error
-    leaving.result()
     if cancelled is not None:
         raise cancelled
 
 
 async def _end_of(given: "AsyncSession") -> None:
-    from sqlalchemy.exc import SQLAlchemyError
-
-    with suppress(SQLAlchemyError):  # the first error is the one to tell
-        # A rollback of the session's would have its objects read anew, which is not ours to ask for.
-        await given.run_sync(_close_transaction)
+    # The first error is the one to tell; and its database may not answer any more.
+    with suppress(Exception):
+        async with asyncio.timeout(LEAVE_LIMIT):
+            # A rollback of the session's would have its objects read anew, which is not ours to ask for.
+            await given.run_sync(_close_transaction)
 
 
 def _close_transaction(session: "Session") -> None:

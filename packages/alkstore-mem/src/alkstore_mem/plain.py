@@ -32,7 +32,7 @@ async def begin_plain(plain: PlainConnection, store: object, make: Make) -> Join
     """
     library = library_of(plain.given)
     if isinstance(library, AlchemySession):
-        return await _session_part(plain, store, make)
+        return await _session_part(plain, library, store, make)
     if isinstance(library, DjangoConnection):
         await plain.thread.run(library.enter)
         return await _django_part(plain, store, make)
@@ -42,11 +42,22 @@ async def begin_plain(plain: PlainConnection, store: object, make: Make) -> Join
     )
 
 
-async def _session_part(plain: PlainConnection, store: object, make: Make) -> JoinedTransaction:
+async def _session_part(
+    plain: PlainConnection, library: AlchemySession, store: object, make: Make
+) -> JoinedTransaction:
     session: Any = plain.given
     thread = plain.thread  # not the session itself, which what waits for its end would keep alive
+
+    def enter() -> None:
+        try:
+            library.enter()
+            refuse_autocommit(session.connection())
+        except BaseException:
+            library.leave()
+            raise
+
     with told():
-        await thread.run(lambda: refuse_autocommit(session.connection()))
+        await thread.run(enter)
 
     def inside(function: Callable[[], T]) -> T:
         try:

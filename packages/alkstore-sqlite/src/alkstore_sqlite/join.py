@@ -253,15 +253,12 @@ async def _leave(given: object) -> None:
             await asyncio.wait((leaving,))
         except asyncio.CancelledError as error:
             cancelled = error
-    leaving.result()
     if cancelled is not None:
         raise cancelled
 
 
 async def _end(given: Any) -> None:
-    from sqlalchemy.exc import SQLAlchemyError
-
-    with suppress(SQLAlchemyError):  # the first error is the one to tell
+    with suppress(Exception):  # the first error is the one to tell
         if _is_session(given):
             # A rollback of the session's would have its objects read anew, which is not ours to ask for.
             await given.run_sync(_end_of_session)
