@@ -178,7 +178,7 @@ class Bare:
         nothing, headers = [None] * count, [b"{}"] * count
         stream = ([self._id], [self._base], [None], [1] * count)
         ((_, drawn),) = await self._fetch(
-            "stream", "append", *stream, nothing, payloads, headers, [], self._home
+            "stream", "append", *stream, nothing, payloads, headers, [], self._home, 30_000
         )
         return [value - self._base for value in drawn]
 
