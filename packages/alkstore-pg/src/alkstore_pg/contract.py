@@ -88,7 +88,7 @@ LOOK_AGAIN: Final = 0.002
 ROOM_FOR_ALL: Final = 60
 """Connections of the pooler to the server: a case with many transactions open has about 40."""
 
-QUICK_AGAIN: Final = {"server_login_retry": "0.1", "query_wait_timeout": "1"}
+QUICK_AGAIN: Final = {"server_login_retry": "0.1", "query_wait_timeout": "2"}
 """While a server is away PgBouncer would let who is connected wait for 120 s, and refuse the others for 15 s after a look."""
 
 
