@@ -318,7 +318,8 @@ class EngineTransaction(Protocol):
 
     async def rollback(self) -> None:
         """Leave no trace; harmless on an ended transaction. The store's close calls it while another call may be inside:
-        that one ends, with `Closed` or `DatabaseError`.
+        that one ends, with `Closed` or `DatabaseError`. Of what rides the caller's it ends no more than
+        `TransactionEngine.begin` itself began: a store that was closed while it began calls it.
         """
 
     def abandon(self) -> None:

@@ -135,7 +135,7 @@ class Outsider:
     def _send(self, sql: str, parameters: Sequence[object], often: bool) -> list[tuple[Any, ...]]:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self.dsn, lock_timeout=LOCK_PATIENCE)
-            self._connection.prepare_threshold = 0
+            self._connection.prepare_threshold = 0  # or none is prepared, not even those that ask for it
         cursor = RawCursor(self._connection)
         try:
             cursor.execute(sql, parameters or None, prepare=often)
